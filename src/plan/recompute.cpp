@@ -1,6 +1,8 @@
 // Terminates: every walk goes from a node to what it reads, and meets each node once.
 #include "plan/recompute.h"
 
+#include "plan/fuse.h"
+
 #include <algorithm>
 #include <map>
 #include <span>
@@ -102,12 +104,13 @@ class Operands {
   const Regions& regions_;
 };
 
-/// Roots, and what a root shows.
+/// Roots, and what a root shows the memory of.
 std::vector<bool> shown(const Graph& g) {
   std::vector<bool> out(g.size());
   for (NodeId r : g.roots) {
     out[r] = true;
-    while (ir::is_view(g[r].op) && !g[r].in.empty()) out[r = g[r].in[0]] = true;
+    if (const NodeId base = resolve_alias(g, r).base; base != ir::kNoNode)
+      while (r != base) out[r = g[r].in[0]] = true;
   }
   return out;
 }
@@ -134,7 +137,8 @@ class Again {
       std::vector<NodeId> results;
       for (const NodeId x : r.outputs)
         if (may_be_made_again(x) && !take({&x, 1}, ir::kNoNode, kMostCost)) results.push_back(x);
-      if (results.size() > 1) take_together(r, results);
+      if (results.size() > 1 && !(results.size() == r.outputs.size() && take_all(r, results)))
+        take_together(r, results);
       for (const NodeId x : results)
         if (t_.gpu && (again_.empty() || !again_[x])) take({&x, 1}, ir::kNoNode, kMostOfGpu);
     }
@@ -150,12 +154,19 @@ class Again {
                readers_[x], [&](std::uint32_t s) { return regions_.regions[s].kind == Region::Kind::Fused; });
   }
 
+  /// All results of a region, which then reads nothing any more.
+  bool take_all(const Region& r, std::span<const NodeId> results) {
+    std::int64_t read = 0;
+    for (const NodeId n : reads_[static_cast<std::size_t>(&r - regions_.regions.data())])
+      read += bytes_of(g_[n]);
+    return take(results, ir::kNoNode, kMostCost, read);
+  }
+
   /// Marks what the results are made of, down to `pivot`, if that takes `most` primitives a point and saves
-  /// traffic, which takes longer than they do.
-  bool take(std::span<const NodeId> results, NodeId pivot, float most) {
+  /// traffic, `saved` bytes of it besides theirs, which takes longer than they do.
+  bool take(std::span<const NodeId> results, NodeId pivot, float most, std::int64_t saved = 0) {
     std::vector<NodeId> made_of, maps;
     std::vector<std::uint32_t> readers;
-    std::int64_t saved = 0;
     double prims = 0;
     for (const NodeId x : results) {
       float cost = 0;

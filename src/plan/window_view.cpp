@@ -292,8 +292,8 @@ std::optional<FarChannels> far_channels(const Graph& g, NodeId product, std::siz
   const std::optional<WindowView> turned = Sorter(std::move(*t), points, terms).run();
   if (!turned) return std::nullopt;
   // Where each element lies in one window, the operand has no more elements than the array.
-  const bool repeats = std::ranges::any_of(
-      turned->axes, [](const WindowView::Axis& a) { return a.count > 1 && a.taps > 1; });
+  const bool repeats =
+      std::ranges::any_of(turned->axes, [](const WindowView::Axis& a) { return a.count > 1 && a.taps > 1; });
   return repeats ? std::optional(out) : std::nullopt;
 }
 

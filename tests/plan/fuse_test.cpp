@@ -137,6 +137,19 @@ TEST(Fuse, StencilIsOneKernel) {
             1u);
 }
 
+// Both halves are made of the same four arrays, which are read once more instead of writing the halves.
+TEST(Fuse, RotationsByWholeTablesAreOneKernel) {
+  const Tensor x = data({4096, 64}), c = data({4096, 32}), s = data({4096, 32});
+  const auto rotated = [&] {
+    const Tensor a = x(slice::all(), range(0, 32)), b = x(slice::all(), range(32, none));
+    return concat({a * c - b * s, b * c + a * s}, 1);
+  };
+  EXPECT_EQ(kernels({rotated()}), 1u);
+  const Tensor all = rotated();
+  EXPECT_EQ(all(10, 3).item<float>(), (x(10, 3) * c(10, 3) - x(10, 35) * s(10, 3)).item<float>());
+  EXPECT_EQ(all(10, 40).item<float>(), (x(10, 40) * c(10, 8) + x(10, 8) * s(10, 8)).item<float>());
+}
+
 TEST(Fuse, PlansTenThousandNodesInOneGo) {
   Tensor x = data({64});
   const Tensor y = data({64});
