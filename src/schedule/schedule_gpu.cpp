@@ -40,8 +40,11 @@ constexpr std::int64_t kChainChunk = 16384;
 constexpr std::int64_t kFewRows = 512;  // scanned by the largest blocks
 constexpr int kWaves = 4;               // blocks a multiprocessor when work is cut freely
 
-constexpr std::int64_t kTile = 64;       // elements each way of a tile in shared memory
-constexpr std::int64_t kShortTile = 16;  // where an axis has no more than that
+constexpr std::int64_t kTile = 64;          // elements each way of a tile in shared memory
+constexpr std::int64_t kShortTile = 16;     // where an axis has no more than that, …
+constexpr std::int64_t kLongTile = 256;     // … and beside it
+constexpr std::int64_t kMostAcross = 1024;  // bytes of a tile's operands along a long side
+constexpr int kBank = 4;                    // bytes of shared memory that a thread reads or writes at once
 constexpr std::int64_t kLeastTile = 4;
 constexpr std::int64_t kLeastFitted = 128, kFittedBelow = 8192;  // elements of a row that items are cut to
 constexpr int kFewColumns = 16;       // of a scan, which would leave half of a warp idle
@@ -387,14 +390,26 @@ Schedule schedule_windows(const Facts& f, const Target& t, Schedule s, std::int6
 /// where there are none, or their runs are too short. Few sizes of tiles: each is a kernel of its own.
 bool tile_operands(const Facts& f, Schedule& s) {
   if (f.states > 0 || f.across < 0 || f.across_run < kLeastTile || f.last_run < kLeastTile) return false;
-  const auto side = [](std::int64_t run) { return run <= kShortTile ? kShortTile : kTile; };
+  const auto short_side = [](std::int64_t run) {
+    return run <= kShortTile / 2 ? kShortTile / 2 : kShortTile;
+  };
+  const auto beside_short = [&](std::int64_t run) {
+    return run < kLongTile || kLongTile * f.across_bytes > kMostAcross ? kTile : kLongTile;
+  };
   s.form = Form::Tiles;
   s.steps = 1;
-  s.block = side(f.last_run);
-  s.run = s.block == kTile ? side(f.across_run) : kTile;
-  const bool full = s.block == kTile && s.run == kTile;
-  s.run_lanes = full ? f.across_vector : 1;
-  if (!full) s.lanes = 1;
+  if (f.last_run <= kShortTile) {
+    s.block = short_side(f.last_run);
+    s.run = beside_short(f.across_run);
+    s.lanes = 1;
+    s.run_lanes = std::clamp(kBank / f.across_narrowest, 1, f.across_vector);
+  } else if (f.across_run <= kShortTile) {
+    s.run = short_side(f.across_run);
+    s.block = beside_short(f.last_run);
+  } else {
+    s.block = s.run = kTile;
+    s.run_lanes = f.across_vector;
+  }
   s.rows = static_cast<int>(std::max<std::int64_t>(1, s.threads.team * s.lanes / s.block));
   s.run_rows = static_cast<int>(std::max<std::int64_t>(1, s.threads.team * s.run_lanes / s.run));
   for (std::int64_t n = f.axes.back().extent; n < f.last_run && n < s.block;)
