@@ -67,6 +67,7 @@ transform::Wishes wishes(const schedule::Target& target, Device device) {
   w.shares_reductions = target.gpu;
   w.arranges = 16;
   w.aligns_orders = !target.gpu;
+  w.reduces_in_order = true;
   w.extremes = true;
   w.narrow_indices = target.gpu;
   constexpr int kAmpere = 80;

@@ -9,6 +9,7 @@
 #include "transform/keep_numbers.h"
 #include "transform/narrow_indices.h"
 #include "transform/negate.h"
+#include "transform/reduce_in_order.h"
 #include "transform/reuse_products.h"
 #include "transform/settle_parts.h"
 #include "transform/share_reductions.h"
@@ -68,6 +69,10 @@ Transformed transform(ir::Graph graph, const Wishes& wishes) {
   }
   if (wishes.extremes) {
     follow(take_extremes(t.graph));
+    follow(dce(t.graph));
+  }
+  if (wishes.reduces_in_order) {
+    follow(reduce_in_order(t.graph));
     follow(dce(t.graph));
   }
   if (wishes.narrow_indices) follow(narrow_indices(t.graph));
