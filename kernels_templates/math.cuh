@@ -21,6 +21,13 @@ __device__ __forceinline__ float exp4_fast(float a) {
   return y * y;
 }
 
+/// 2^a by the hardware's approximation; 0 where that is subnormal.
+__device__ __forceinline__ float exp2_fast(float a) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(a));
+  return y;
+}
+
 /// a / b from the hardware's reciprocal and one correction; pre: a finite, 1/2 <= |b| <= 2^120.
 __device__ __forceinline__ float div_bounded(float a, float b) {
   const float r = reciprocal_fast(b), q = a * r;

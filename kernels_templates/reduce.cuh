@@ -139,11 +139,54 @@ __device__ __forceinline__ Pair<A, B> exchange(unsigned int members, Pair<A, B> 
   return {exchange(members, x.first, mask), exchange(members, x.second, mask)};
 }
 
+// A kernel's own monoid may be the greatest of values and the sum of their exponentials relative to it: its
+// structure then says `Relative`, and `weight(d)` is e^d. Several values, or the threads of a team, find
+// their greatest first; so each of them takes one exponential, and no choice of which of two is relative to
+// which.
+//
+// Invariant: an infinite greatest value is nobody's base. Minus infinity is nothing but such values, whose
+// sum is 0; beside infinity the sum is some number or infinity.
+template <class Op, class = void>
+struct is_relative {
+  static constexpr bool value = false;
+};
+template <class Op>
+struct is_relative<Op, typename Op::Relative> {
+  static constexpr bool value = true;
+};
+template <class T>
+__device__ __forceinline__ T base_of(T greatest) {
+  return greatest - greatest == 0 ? greatest : T(0);
+}
+/// The parts with N more values.
+template <class Op, int N, class T>
+__device__ __forceinline__ Pair<T, T> with(Pair<T, T> parts, const T (&x)[N]) {
+  T most = x[0];
+#pragma unroll
+  for (int i = 1; i < N; ++i) most = greatest(most, x[i]);
+  most = greatest(most, parts.first);
+  const T base = base_of(most);
+  T sum = Op::weight(x[0] - base);
+#pragma unroll
+  for (int i = 1; i < N; ++i) sum += Op::weight(x[i] - base);
+  return {most, parts.second * Op::weight(parts.first - base) + sum};
+}
+
 /// Team of `Team` <= 32 adjacent threads; `members` are those of the warp that call.
 template <class Op, int Team, class T>
 __device__ __forceinline__ T reduce_lanes(T x, unsigned int members) {
+  if constexpr (is_relative<Op>::value) {
+    const auto own = x.first;
 #pragma unroll
-  for (int mask = Team / 2; mask > 0; mask /= 2) x = Op::of(x, exchange(members, x, mask));
+    for (int mask = Team / 2; mask > 0; mask /= 2)
+      x.first = greatest(x.first, exchange(members, x.first, mask));
+    x.second *= Op::weight(own - base_of(x.first));
+#pragma unroll
+    for (int mask = Team / 2; mask > 0; mask /= 2) x.second += exchange(members, x.second, mask);
+  } else {
+#pragma unroll
+    for (int mask = Team / 2; mask > 0; mask /= 2) x = Op::of(x, exchange(members, x, mask));
+  }
   return x;
 }
 

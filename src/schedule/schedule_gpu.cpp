@@ -25,7 +25,8 @@ constexpr int kHeldVectors = 6;   // vectors of a held row that a thread loads, 
 constexpr int kReadVectors = 4;   // vectors of a row read once by a thread of a block, …
 constexpr int kReadByLanes = 8;   // … and of a warp
 constexpr int kLongBody = 30;     // primitives from which code for several elements takes long to compile
-constexpr std::int64_t kSplitAbove = 16384;  // shorter reductions are not worth a second stage
+constexpr std::int64_t kSplitAbove = 16384;  // shorter reductions are not worth a second stage, …
+constexpr std::int64_t kLong = 65536;        // … nor these where rows nearly keep all multiprocessors busy
 constexpr int kTileResults = 32;             // of a thread where each is of a pair, …
 constexpr int kStrips = 4;                   // columns of such a thread where they are no vectors
 constexpr int kTileAccumulators = 64;        // of a thread of a team that has several rows' results
@@ -458,7 +459,7 @@ bool reduce_alone(const Facts& f, const Extents& e, Schedule& s) {
 /// combines. Where the outermost reduced axis has too few points for that, chunks are parts of all axes.
 Schedule split_rows(const Facts& f, const Target& t, const Extents& e, Schedule s) {
   s.form = Form::Split;
-  const std::int64_t want = std::max<std::int64_t>(1, kWaves * 2 * t.threads / e.kept);
+  const std::int64_t want = ceil_div(kWaves * 2 * t.threads, e.kept);
   s.together = e.reduced_axes > 1 && (f.axes.back().extent < kBlock * f.vector || 2 * e.outermost < want);
   s.ragged = !s.together;
   if (s.ragged) s.lanes = f.vector;  // a chunk's last vector may be cut
@@ -472,8 +473,8 @@ Schedule split_rows(const Facts& f, const Target& t, const Extents& e, Schedule 
 
 /// Reductions along rows: a team has a row. `cut`: chunks of it may be combined in a second stage.
 Schedule schedule_rows(const Facts& f, const Target& t, const Extents& e, bool cut, Schedule s) {
-  if (cut && !f.whole_rows && e.kept < 2 * t.threads && e.reduced >= kSplitAbove)
-    return split_rows(f, t, e, s);
+  const std::int64_t few = e.reduced >= kLong ? kWaves * t.threads : 2 * t.threads;
+  if (cut && !f.whole_rows && e.kept < few && e.reduced >= kSplitAbove) return split_rows(f, t, e, s);
   if (cut && f.repeated >= 0 && e.reduced_axes == 1 && tile_rows(f, t, e.kept, e.reduced, s)) return s;
   s.form = Form::Rows;
   s.tile = 1;

@@ -52,8 +52,8 @@ std::string CudaEmitter::customs() const {
     const CustomMonoid& m = k_.customs[i];
     const std::string parts = parts_type(m), value = cuda_type(pool_[m.show].type);
     const bool one = m.types.size() == 1;
-    const auto function = [&](const std::string& head, const std::vector<ExprId>& roots, bool of_value) {
-      std::string body;
+    const auto function = [&](const std::string& head, const std::vector<ExprId>& roots, bool of_value,
+                              std::string body = {}) {
       std::unordered_map<ExprId, std::string> made;
       const auto part = [&](const char* of, std::uint64_t p) {
         return cat(of, one ? "" : p == 0 ? ".first" : ".second");
@@ -85,7 +85,18 @@ std::string CudaEmitter::customs() const {
     };
     out += cat("struct Custom", i, " {\n", function(cat(parts, " lift(", value, " later)"), m.lift, true),
                function(cat(parts, " of(", parts, " later, ", parts, " earlier)"), m.merge, false),
-               function(cat(value, " show(", parts, " earlier)"), {m.show}, false), "};\n");
+               function(cat(value, " show(", parts, " earlier)"), {m.show}, false));
+    if (combines_several(i)) {
+      const std::string head = cat(value, " weight(", value, " d)");
+      const ExprNode& sum = pool_[m.merge[1]];
+      const ExprId factor = sum.prim == Prim::Fma ? sum.b : pool_[sum.a].b;
+      out += "typedef void Relative;\n";
+      out += m.types[0] == DType::Float32
+                 ? cat("static __device__ __forceinline__ ", head,
+                       " { return exp2_fast(d * 0x1.715476p+0f); }\n")
+                 : function(head, {factor}, false, cat("const ", parts, " later = {}, earlier = {d, 0};\n"));
+    }
+    out += "};\n";
   }
   return out;
 }
@@ -126,7 +137,9 @@ void CudaEmitter::begin_accs(const LoopDecl& l) {
     const AccDecl& a = k_.accs[id];
     AccState& s = accs_[id];
     s.name = fresh("a");
-    s.lanes = lanes > 1 && !(is_scan(id) && inside);  // a scan over the team hands on one value
+    s.gathered = inside && gathers(*inside, id);
+    s.lanes =
+        lanes > 1 && !((is_scan(id) || s.gathered) && inside);  // a scan over the team hands on one value
     s.ascending = std::any_of(l.body.begin(), l.body.end(), [&](const Stmt& st) {
       return st.kind == Stmt::Kind::Update && st.target == id && st.index != kNoExpr &&
              ascends(st.index, l.var);
@@ -149,6 +162,7 @@ void CudaEmitter::update(const Stmt& st) {
   const AccState& s = accs_[st.target];
   if (a.monoid == Monoid::State) return update_state(st);
   if (is_scan(st.target)) return scan_alone(st);
+  if (gather(st)) return;
   const std::string place = s.lanes ? "[v]" : "", acc = s.name + place;
   const std::string on = on_.empty() ? std::string() : cat("if (", on_, ") "), to = on + acc;
   const std::string add_compensated =

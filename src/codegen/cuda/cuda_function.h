@@ -9,7 +9,7 @@
 // yet; so it stands before everything that may use it.
 //
 // The class is implemented by topic: cuda_c.cpp (the file), cuda_loops.cpp, cuda_values.cpp, cuda_memory.cpp,
-// cuda_windows.cpp, cuda_accumulators.cpp, cuda_running.cpp.
+// cuda_windows.cpp, cuda_accumulators.cpp, cuda_relative.cpp, cuda_running.cpp.
 #pragma once
 
 #include "codegen/cuda/cuda_expr.h"
@@ -66,6 +66,7 @@ class CudaEmitter {
     std::string lost;             // of a compensated sum: what rounding took from it, as many as it
     bool lanes = false;           // an array, one a lane
     bool ascending = false;       // of positions that grow from update to update
+    bool gathered = false;        // its values are combined by several (Gathering)
   };
   /// What is known inside a Vector loop of the vector at hand.
   enum class Reach : std::uint8_t {
@@ -104,6 +105,13 @@ class CudaEmitter {
     int together = 0;
     std::string declarations, text;
     std::unordered_map<ExprId, std::string> memo, loaded;
+  };
+
+  /// Values that all steps of a loop give to accumulators which combine several at once (`with` in
+  /// kernels_templates/reduce.cuh).
+  struct Gathering {
+    int steps = 0;  // 0: none
+    std::vector<std::pair<std::uint32_t, std::string>> arrays;
   };
 
   int depth() const { return at_.depth(); }
@@ -187,6 +195,13 @@ class CudaEmitter {
   static std::string parts_type(const CustomMonoid& m);
   std::string start_of(const AccDecl& a) const;
   std::string customs() const;
+  bool is_relative(const CustomMonoid& m) const;
+  bool is_relative(const AccDecl& a) const;
+  bool combines_several(std::size_t custom) const;
+  bool gathers(const LoopDecl& l, std::uint32_t acc) const;
+  bool gathers(const LoopDecl& l) const;
+  bool gather(const Stmt& st);
+  std::string gathering(const Gathering& g, const std::string& body) const;
   struct Walk {
     bool var = false, memory = false;  // a loop's variable; what memory or a running value holds
   };
@@ -292,6 +307,7 @@ class CudaEmitter {
   std::string on_;       // along a scanned axis: whether this thread's vector is inside the extent
   Stage stage_;
   Together together_;
+  Gathering gathering_;
   // Tested runs: values that are the same in all of the run at hand, in the order in which that is found out,
   // and whether the run's ends must be compared for it; the loads that are windows then; a thread's
   // iterations of a run where these are a warp apart, or 0.

@@ -128,7 +128,9 @@ void CudaEmitter::loop(const LoopDecl& l) {
     extent = name;
   }
   begin_accs(l);
+  const Gathering around = std::exchange(gathering_, {});
   l.kind == LoopKind::Vector ? vector_loop(l, extent) : serial_loop(l, extent);
+  gathering_ = around;
   end_accs(l);
 }
 
@@ -213,6 +215,8 @@ void CudaEmitter::serial_loop(const LoopDecl& l, const std::string& extent) {
   const Together outside = std::exchange(together_, {});
   if (staged) stage_ = {depth(), batch, 0, {}, {}, {}};
   if (!staged && l.steps > 1 && l.rows == 1) together_ = {depth(), l.var, l.steps, {}, {}, {}, {}};
+  const bool gathered = (staged || in_flight) && together_.depth == 0 && gathers(l);
+  if (gathered) gathering_.steps = batch;
   block(l.body);
   const std::string body = close_scope();
   const Stage ahead = std::exchange(stage_, around);
@@ -220,7 +224,7 @@ void CudaEmitter::serial_loop(const LoopDecl& l, const std::string& extent) {
   once_ = once;
   if (!loads.loaded.empty()) {
     here().text += by_vectors(l, first, end, loads, body);
-  } else if (ahead.loaded.empty()) {
+  } else if (ahead.loaded.empty() && !gathered) {
     const bool scalars = lanes_ == 1 && at_.lanes_depth() > 0;
     if (in_flight)
       line(cat("#pragma unroll ", scalars && (l.rows > 1 || batch > kUnrolled) ? 2 * kUnrolled : kUnrolled));
@@ -244,7 +248,8 @@ void CudaEmitter::serial_loop(const LoopDecl& l, const std::string& extent) {
 std::string CudaEmitter::in_batches(const LoopDecl& l, const std::string& first, const std::string& end,
                                     const Stage& ahead, const std::string& body) {
   keeps_loads_ = true;
-  const int batch = ahead.steps;
+  const Gathering all = std::exchange(gathering_, {});
+  const int batch = std::max(ahead.steps, all.steps);
   const std::string base = fresh("b"), i = cat('i', l.var);
   const auto each = [&](const std::string& text, bool asks) {
     std::string out = cat("#pragma unroll\nfor (int k = 0; k < ", batch, "; ++k) {\n");
@@ -255,7 +260,7 @@ std::string CudaEmitter::in_batches(const LoopDecl& l, const std::string& first,
     std::string loads;
     for (const Stage::Level& level : ahead.levels)
       if (!level.text.empty()) loads += each(level.text, asks);
-    return ahead.declarations() + loads + each(body, asks) + "}\n";
+    return ahead.declarations() + loads + gathering(all, each(body, asks)) + "}\n";
   };
   std::string out = cat(index_type(), ' ', base, " = ", first, ";\n");
   out += cat("for (; ", base, " + ", (batch - 1) * l.rows, " < ", end, "; ", base, " += ", batch * l.rows,
@@ -347,9 +352,12 @@ void CudaEmitter::vector_loop(const LoopDecl& l, const std::string& extent) {
 /// The body of a Vector loop for the vector that begins at `i`.
 std::string CudaEmitter::vectors(const LoopDecl& l, const std::string& i, Reach reach) {
   reach_ = reach;
+  const bool alone = gathering_.steps == 0 && lanes_ > 1 && gathers(l);
+  if (alone) gathering_.steps = 1;
   open_scope(l, i);
   block(l.body);
-  return close_scope();
+  const std::string body = close_scope();
+  return alone ? gathering(std::exchange(gathering_, {}), body) : body;
 }
 
 /// Whether a map's block that has all of its elements is worth a form without guards: between them, loads
@@ -421,7 +429,7 @@ int CudaEmitter::ahead_of(const LoopDecl& l) const {
   const bool inner =
       std::any_of(l.body.begin(), l.body.end(), [](const Stmt& s) { return s.kind == Stmt::Kind::Loop; });
   const double bytes = bytes_a_step(l);
-  if (inner || lanes_ == 1 || width_ == 1 || bytes == 0) return 0;
+  if (inner || (lanes_ == 1 && !gathers(l)) || width_ == 1 || bytes == 0) return 0;
   if (!unrolls(k_, l)) return lanes_ * bytes <= 2 * kNarrow ? 2 : 0;
   return lanes_ * bytes <= kNarrow ? 2 * kUnrolled : kUnrolled;
 }
@@ -434,18 +442,25 @@ std::string CudaEmitter::by_batches(const LoopDecl& l, int batch) {
   const int across = width_ * lanes_;
   reach_ = Reach::Whole;
   stage_ = {depth() + 1, batch, kAhead, {}, {}, {}};
+  if (gathers(l)) gathering_.steps = batch;
   const std::string body = vectors(l, i, Reach::Whole);
   const Stage all = std::exchange(stage_, {});
-  const auto each = [&](const std::string& text) {
-    return cat("#pragma unroll\nfor (int k = 0; k < ", batch, "; ++k) {\nconst ", type, ' ', i, " = ", base,
-               " + k * ", across, ";\n", text, "}\n");
+  const Gathering gathered = std::exchange(gathering_, {});
+  const auto part = [&](bool asks) {
+    const auto each = [&](const std::string& text) {
+      return cat("#pragma unroll\nfor (int k = 0; k < ", batch, "; ++k) {\nconst ", type, ' ', i, " = ", base,
+                 " + k * ", across, ";\n", asks ? cat("if (", i, " < ", extent_, ") {\n", text, "}\n") : text,
+                 "}\n");
+    };
+    std::string loads;
+    for (const Stage::Level& level : all.levels)
+      if (!level.text.empty()) loads += each(level.text);
+    return all.declarations() + loads + gathering(gathered, each(body)) + "}\n";
   };
-  std::string loads;
-  for (const Stage::Level& level : all.levels)
-    if (!level.text.empty()) loads += each(level.text);
   std::string out = cat(type, ' ', base, " = ", lane_, " * ", lanes_, ";\n");
   out += cat("for (; ", base, " + ", (batch - 1) * across + lanes_, " <= ", extent_, "; ", base,
-             " += ", batch * across, ") {\n", all.declarations(), loads, each(body), "}\n");
+             " += ", batch * across, ") {\n", part(false));
+  if (lanes_ == 1) return cat(out, "if (", base, " < ", extent_, ") {\n", part(true));
   const auto one = [&](const std::string& text) {
     return cat("const ", type, ' ', i, " = ", base, ";\n", text, "}\n");
   };
@@ -479,7 +494,9 @@ double CudaEmitter::bytes_a_step(const LoopDecl& l, double chosen) const {
 std::string CudaEmitter::steps(const LoopDecl& l, Reach reach, const std::string& base) {
   stage_ = {depth() + 1, seldom_ ? 1 : steps_, registers_ahead(l), {}, {}, {}};
   const std::string i = cat('i', l.var);
+  if (gathers(l)) gathering_.steps = steps_;
   const std::string body = vectors(l, i, reach);
+  const Gathering gathered = std::exchange(gathering_, {});
   std::string first = width_ > 1 ? lane_ : "0";
   if (steps_ > 1) first = width_ > 1 ? cat("(k * ", width_, " + ", lane_, ')') : "k";
   if (lanes_ > 1) first += cat(" * ", lanes_);
@@ -501,7 +518,7 @@ std::string CudaEmitter::steps(const LoopDecl& l, Reach reach, const std::string
   std::string staged = all.declarations();
   for (const Stage::Level& level : all.levels)
     if (!level.text.empty()) staged += wrap(level.text);
-  const std::string rest = wrap(body);
+  const std::string rest = gathering(gathered, wrap(body));
   return steps_ > 1 ? staged + rest : cat("{\n", rest, "}\n");
 }
 
