@@ -91,24 +91,60 @@ extern "C" __global__ void __launch_bounds__(256)
   add_rows<2, false>(sums, values, indices, s);
 }
 
-extern "C" __global__ void __launch_bounds__(256) begin_sums(Kept* sums, const Element* x, RowSums s) {
-  KILN_EACH(i, s.rows * s.pitch) {
-    const int64 row = index_div(i, s.pitch), c = i - row * s.pitch;
-    Kept sum = Kept{};
-    if (c < s.width) assign(sum, x[row * s.width + c]);
-    sums[i] = sum;
+/// Whether rows of x or of the output are whole vectors of N elements.
+template <int N>
+__device__ __forceinline__ bool has_vectors(const Element* p, const RowSums& s) {
+  return s.width % N == 0 && (unsigned long long)p % (N * sizeof(Element)) == 0;
+}
+template <int N>
+__device__ __forceinline__ void begin(Kept* sums, const Element* x, const RowSums& s) {
+  const bool whole = has_vectors<N>(x, s);
+  KILN_EACH(i, s.rows * s.vectors) {
+    const int row = index_div(int(i), s.vectors, s.inverse), at = (int(i) - row * s.vectors) * N;
+    const int64 first = row * s.width + at;
+    vec<Kept, N> sum = {};
+    if (whole) {
+      const vec<Element, N> elements = load<N>(x + first);
+#pragma unroll
+      for (int v = 0; v < N; ++v) assign(sum.at[v], elements.at[v]);
+    } else {
+#pragma unroll
+      for (int v = 0; v < N; ++v)
+        if (at + v < s.width) assign(sum.at[v], x[first + v]);
+    }
+    store(sums + i * N, sum);
   }
 }
 /// Elements that no value met keep their bits.
-extern "C" __global__ void __launch_bounds__(256)
-    end_sums(Element* out, const Element* x, const Kept* sums, RowSums s) {
-  KILN_EACH(i, s.rows * s.width) {
-    const int64 row = index_div(i, s.width), at = row * s.pitch + i - row * s.width;
-    const Element element = x[i];
+template <int N>
+__device__ __forceinline__ void end(Element* out, const Element* x, const Kept* sums, const RowSums& s) {
+  const bool whole = has_vectors<N>(x, s) && has_vectors<N>(out, s);
+  const auto ended = [](Element element, Kept sum) {
     Kept before;
     assign(before, element);
-    Element after = element;
-    if (same_bits<KeptBits>(before) != same_bits<KeptBits>(sums[at])) assign(after, sums[at]);
-    out[i] = after;
+    if (same_bits<KeptBits>(before) != same_bits<KeptBits>(sum)) assign(element, sum);
+    return element;
+  };
+  KILN_EACH(i, s.rows * s.vectors) {
+    const int row = index_div(int(i), s.vectors, s.inverse), at = (int(i) - row * s.vectors) * N;
+    const int64 first = row * s.width + at;
+    const vec<Kept, N> sum = load<N>(sums + i * N);
+    if (whole) {
+      vec<Element, N> elements = load<N>(x + first);
+#pragma unroll
+      for (int v = 0; v < N; ++v) elements.at[v] = ended(elements.at[v], sum.at[v]);
+      store(out + first, elements);
+    } else {
+#pragma unroll
+      for (int v = 0; v < N; ++v)
+        if (at + v < s.width) out[first + v] = ended(x[first + v], sum.at[v]);
+    }
   }
+}
+extern "C" __global__ void __launch_bounds__(256) begin_sums(Kept* sums, const Element* x, RowSums s) {
+  s.width == 2 ? begin<2>(sums, x, s) : begin<4>(sums, x, s);
+}
+extern "C" __global__ void __launch_bounds__(256)
+    end_sums(Element* out, const Element* x, const Kept* sums, RowSums s) {
+  s.width == 2 ? end<2>(out, x, sums, s) : end<4>(out, x, sums, s);
 }

@@ -224,12 +224,12 @@ struct Writer {
                        start % static_cast<std::uintptr_t>(4 * size_of(call.dtype)) == 0,
                beside = sums_beside(call);
     const void* sums = beside ? memory : out;
-    if (beside) launch(kBeginSums, s.rows * s.pitch, {&sums, &x, &s});
+    if (beside) launch(kBeginSums, s.rows * s.vectors, {&sums, &x, &s});
     launch(s.width == 2 ? kAddRowsByPairs
            : whole      ? kAddWholeRows
                         : kAddRowsByFours,
            ceil_div(s.count * s.vectors, kMetAtOnce), {&sums, &values, &indices, &s});
-    if (beside) launch(kEndSums, s.rows * s.width, {&out, &x, &sums, &s});
+    if (beside) launch(kEndSums, s.rows * s.vectors, {&out, &x, &sums, &s});
   }
 
   void combine() const {
