@@ -1,5 +1,4 @@
-// RegionLowering: lowers one region. Internal to src/lower; the steps stand as a list in lower.cpp's run(),
-// and each topic has its own file:
+// RegionLowering: lowers one region. Internal to src/lower. lower.cpp's run() lists the steps; by topic:
 //   region_axes.cpp     the axes: their order, groups, vectors, tiles
 //   region_facts.cpp    what the scheduler must know; which phases need which values
 //   region_values.cpp   parameters, buffers, and scalar expressions of indices and entries
@@ -22,8 +21,7 @@
 //
 // Invariant: expressions stand for values in the current environment: the coordinates in axis_, the phase,
 // and whether the finish section is being built. Whoever changes one of them calls forget() before asking for
-// values again. Parameters are numbered in the order in which they are first asked for; lower() gives the
-// finished kernel its canonical numbers.
+// values again. Parameters are numbered as they are first asked for; lower() makes the numbers canonical.
 #pragma once
 
 #include "kernel/monoid.h"
@@ -52,12 +50,10 @@ struct Reduction {
   int phase;  // loop that computes it
   int place;  // of its value, see plan::Region
   std::uint32_t acc = 0;
-  std::uint32_t final_acc = 0;  // Split: accumulator of the finish section
-  std::uint32_t partial[2] =
-      {};  // Split, Stripes: buffers of value and position; [1] is 0 without a position
+  std::uint32_t final_acc = 0;       // Split: accumulator of the finish section
+  std::uint32_t partial[2] = {};     // Split, Stripes: buffers of value and position (or 0)
   std::vector<std::uint32_t> parts;  // Stripes, of a Custom monoid: buffers of a block's parts
-  // A logsumexp by two loops (region_logsumexp.cpp): accumulators of the greatest value, and of the sum
-  // relative to it. What `acc` would have is made of them.
+  // A logsumexp by two loops (region_logsumexp.cpp): accumulators of the greatest value and of the sum.
   struct Relative {
     std::uint32_t greatest, sum;
   };
@@ -225,7 +221,8 @@ class RegionLowering {
     kGivenRow,
     kGivenColumn,
     kGivenColumns,
-    kGivenPitch
+    kGivenPitch,
+    kRepeats,
   };
   static std::uint64_t role(RoleKind kind, std::uint64_t owner, std::uint64_t part = 0) {
     return kind << 56 | owner << 16 | part;
@@ -375,6 +372,7 @@ class RegionLowering {
   void all_phases(Body& body, bool vector);
 
   // Forms.
+  std::vector<int> groups_of_repeats(Groups outer) const;
   void build_map();
   void build_rows_inside(LoopDecl grid, Groups row);
   void build_rounds(LoopDecl grid, Groups outer, Groups together);

@@ -3,9 +3,33 @@
 // Invariant: every element is computed once; a vector's lanes are adjacent elements of the axes on lanes.
 #include "lower/region_lowering.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace kiln::lower {
+
+/// Outer groups along which an operand repeats that a GPU's second cache would lose before it is read again:
+/// too much passes through it meanwhile.
+std::vector<int> RegionLowering::groups_of_repeats(Groups outer) const {
+  constexpr std::int64_t kKept = std::int64_t{16} << 20;  // bytes
+  std::int64_t an_element = 0;
+  for (const Entry& e : p_.entries)
+    if (e.kind == Entry::Kind::Load && walks(e.index, groups_.back()))
+      an_element += size_of(g_[e.node].dtype);
+  for (const auto& o : p_.outputs) an_element += size_of(g_[o.node].dtype);
+  std::vector<int> repeats;
+  for (const int g : outer) {
+    std::int64_t inner = 1;
+    for (int i = g + 1; i <= last_group(); ++i) inner *= groups_[static_cast<std::size_t>(i)].extent;
+    const auto lost = [&](const Entry& e) {
+      return e.kind == Entry::Kind::Load && !p_.space.jumps(e.index) && walks(e.index, groups_.back()) &&
+             !walks(e.index, groups_[static_cast<std::size_t>(g)]) &&
+             g_[e.node].numel * size_of(g_[e.node].dtype) * 4 > kKept;
+    };
+    if (inner * an_element > kKept && std::ranges::any_of(p_.entries, lost)) repeats.push_back(g);
+  }
+  return repeats;
+}
 
 /// Without reductions: the last axis (or the last few as one) in blocks.
 void RegionLowering::build_map() {
@@ -16,12 +40,21 @@ void RegionLowering::build_map() {
   if (s_.inside >= 0) return build_rows_inside(std::move(grid), together);
   const std::int64_t run = product(together);
   const std::int64_t blocks = ceil_div(run, s_.block);
-  const E block = block_of(var(grid.var), outer, blocks);
+  E item = var(grid.var);
+  const std::int64_t items = product(outer) * blocks;
+  if (const std::vector<int> repeats = target_.gpu ? groups_of_repeats(outer) : std::vector<int>();
+      !repeats.empty()) {  // blocks that read the same elements follow each other
+    const auto [q, r] = divide_with_rest(item, size(kRepeats, product(repeats)));
+    decompose(r, repeats);
+    std::erase_if(outer, [&](int g) { return std::ranges::find(repeats, g) != repeats.end(); });
+    item = q;
+  }
+  const E block = block_of(item, outer, blocks);
   const E run_extent = together.size() == 1 ? extent(last_group()) : size(kRunExtent, run);
   const E first = block * konst(s_.block);
   const Range range{first, kernel::min(run_extent - first, konst(s_.block))};
   grid.body.push_back(lane_loop(range, together, [&](Body& body) { phase_body(body); }));
-  close_grid(std::move(grid), product(outer) * blocks);
+  close_grid(std::move(grid), items);
 }
 
 /// A map whose loops over rows are inside that over the vectors of a row.
