@@ -392,10 +392,11 @@ Tensor conv(const Tensor& x, const Tensor& weight, const Tensor& bias, const Con
               dilation = entries("conv", "dilation", options.dilation, layout.axes, 1, 1);
   const Tensor windows =  // refuses kernels that are larger than the extents
       sliding_window(wide, kernel, axes_from(layout.first(), layout.axes), stride, dilation);
-  // Where points are adjacent, larger kernels gain nothing.
-  const bool by_channel = options.groups == x.dim(layout.channels()) && options.groups > 1 &&
-                          !is_bool(x.dtype()) && weight.numel() > 0 &&
-                          (layout.last || elements_of_one(weight) <= kMostTerms);
+  // Where points are adjacent, larger kernels gain nothing on a CPU.
+  const bool by_channel =
+      options.groups == x.dim(layout.channels()) && options.groups > 1 && !is_bool(x.dtype()) &&
+      weight.numel() > 0 &&
+      (layout.last || elements_of_one(weight) <= kMostTerms || x.device().kind != Device::Kind::Cpu);
   return layout.with_bias(by_channel    ? conv_by_channel(wide, weight, layout, kernel, stride, dilation)
                           : layout.last ? conv_channels_last(windows, weight, options.groups)
                                         : conv_channels_first(windows, weight, options.groups),

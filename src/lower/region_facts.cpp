@@ -143,6 +143,9 @@ schedule::Facts RegionLowering::facts(std::span<const schedule::Facts::Axis> axe
     f.flat_vector = flat_vector_elements();
     find_windows(f);
   }
+  if (target_.gpu && scans_.empty() && f.window + f.window_rounds == 0 && !groups_.back().reduced &&
+      loads_elements(f))
+    f.vector = f.flat_vector = 1;
   if (f.across >= 0) find_tile(f);
   count_loads(f);
   for (const PredicateLink& l : p_.links) f.guarded |= walks(l.predicate.t, groups_.back());

@@ -162,6 +162,7 @@ class RegionLowering {
   bool is_window(const Entry& e, std::int64_t elements) const;
   bool begins_whole(const Entry& e, std::int64_t elements) const;
   bool lanes_decide(const Entry& e, std::int64_t elements) const;
+  bool loads_elements(const schedule::Facts& f) const;
   bool begins_at_vectors(const Entry& e) const;
   int breaks_in_row(std::int64_t elements) const;
   void find_windows(schedule::Facts& f) const;
@@ -278,6 +279,7 @@ class RegionLowering {
   E atom_expr(AtomId id);
   E build_atom(AtomId id);
   E predicate_expr(std::int32_t chain, std::int32_t end);
+  std::int32_t predicate_owner(std::int32_t link) const;
   E row_index() { return to_expr(p_.row_linear(), kRowOwner); }
   E inner_position(DType type);
 

@@ -344,7 +344,7 @@ E RegionLowering::predicate_expr(std::int32_t chain, std::int32_t end) {
   E all{};
   for (std::int32_t l = chain; l != end; l = p_.links[static_cast<std::size_t>(l)].next) {
     const Predicate& p = p_.links[static_cast<std::size_t>(l)].predicate;
-    const auto owner = static_cast<std::uint64_t>(l);
+    const auto owner = static_cast<std::uint64_t>(predicate_owner(l));
     const E t = to_expr(p.t, owner, kPredicate);
     const E span = param(role(kExtent, owner, kLinkExtent), p.extent * p.step);
     E holds = (konst(0) <= t) & (t < span);

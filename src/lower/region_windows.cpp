@@ -132,6 +132,23 @@ void RegionLowering::find_windows(schedule::Facts& f) const {
     f.window = static_cast<int>(elements);
 }
 
+/// Whether most loads that are there for a part of the points are of single elements, however wide
+/// the vectors of the others are. Then adjacent threads have adjacent elements: a warp's access is one
+/// stretch.
+bool RegionLowering::loads_elements(const schedule::Facts& f) const {
+  const std::int64_t lanes = std::max(f.vector, f.flat_vector);
+  int vectors = 0, elements = 0;
+  for (const Entry& e : p_.entries) {
+    if (e.kind != Entry::Kind::Load || e.predicates < 0 || std::abs(e.index.coef(groups_.back().last)) != 1)
+      continue;
+    if (begins_whole(e, lanes) && !lanes_decide(e, lanes))
+      ++vectors;
+    else  // (of a map's narrow elements a warp would store half of a stretch)
+      elements += phases_ > 0 || size_of(g_[e.node].dtype) >= kNarrowBytes;
+  }
+  return lanes > 1 && elements > 2 * vectors + kMostScalarLoads;
+}
+
 /// Whether a load that runs along the lanes begins where their vectors do, as far as accesses ask for it.
 bool RegionLowering::begins_at_vectors(const Entry& e) const {
   if (e.predicates < 0 && !s_.windows) return true;
@@ -157,6 +174,20 @@ EntryId RegionLowering::stride_owner(EntryId id) const {
   for (EntryId first = 0; first < id; ++first)
     if (same_walk(p_.entries[first], p_.entries[id])) return first;
   return id;
+}
+
+/// The link whose parameters a predicate has. In a GPU's reduction it is the first of equal ones, so that the
+/// taps of a convolution ask once for each row and column of it. (A map of 25 taps takes 1.05 times as long
+/// so: what its guards are stays in registers.)
+std::int32_t RegionLowering::predicate_owner(std::int32_t link) const {
+  constexpr std::size_t kMost = 256;  // links that are looked through
+  if (!target_.gpu || phases_ == 0 || p_.links.size() > kMost) return link;
+  const Predicate& p = p_.links[static_cast<std::size_t>(link)].predicate;
+  for (std::int32_t first = 0; first < link; ++first) {
+    const Predicate& q = p_.links[static_cast<std::size_t>(first)].predicate;
+    if (q.t == p.t && q.extent == p.extent && q.step == p.step) return first;
+  }
+  return link;
 }
 
 /// The index of a load that is there for one point along an axis only, with a multiple of that point's

@@ -443,9 +443,13 @@ Schedule schedule_map(const Facts& f, const Target& t, Schedule s, std::int64_t 
   return s;
 }
 
-/// Rows, or columns, so short that a thread reduces each of them alone.
+/// Rows, or columns, so short that a thread reduces each of them alone. Of columns that are no vectors the
+/// lanes have several rows' where one row's would leave many of them idle.
 bool reduce_alone(const Facts& f, const Extents& e, Schedule& s) {
-  const bool narrow = !e.last_reduced && f.axes.back().extent < kNarrow && e.reduced <= kShortColumn;
+  const std::int64_t columns = f.axes.back().extent;
+  const bool idle = s.lanes == 1 && 8 * columns <= 7 * ceil_div(columns, kWarp) * kWarp;
+  const bool narrow = !e.last_reduced &&
+                      ((columns < kNarrow && e.reduced <= kShortColumn) || (idle && e.reduced <= kShortRow));
   const bool short_rows = e.last_reduced && e.reduced <= kShortRow;
   if (!(narrow || short_rows) || e.kept < kBlock || f.states > 0) return false;
   s.form = Form::Columns;

@@ -35,14 +35,15 @@ class GpuBlocks : public testing::CudaTest {
 /// Too much is read between two reads of what repeats for the second cache to keep it.
 TEST_F(GpuBlocks, OfRepeatedOperandsFollowEachOther) {
   if (!cuda::computes()) GTEST_SKIP() << "kernels do not run on this driver";
-  constexpr std::int64_t n = (1 << 20) + 37;
   same([] {
-    return numbers({3, n}, DType::Float64) + numbers({1, n}, DType::Float64) -
-           numbers({3, 1}, DType::Float64);
+    constexpr std::int64_t n = 720'011;
+    return numbers({2, n}, DType::Float64) + numbers({1, n}, DType::Float64) -
+           numbers({2, 1}, DType::Float64);
   });
   same([] {  // along one of two outer axes, and along both
-    const Tensor x = numbers({2, 3, n}, DType::Float32);
-    return x * numbers({2, 1, n}, DType::Float32) + numbers({n}, DType::Float32);
+    constexpr std::int64_t n = 530'011;
+    const Tensor x = numbers({2, 2, n}, DType::Float64);
+    return x * numbers({2, 1, n}, DType::Float64) + numbers({n}, DType::Float64);
   });
 }
 
@@ -50,10 +51,12 @@ TEST_F(GpuBlocks, OfRepeatedOperandsFollowEachOther) {
 TEST_F(GpuBlocks, OfSingleElements) {
   if (!cuda::computes()) GTEST_SKIP() << "kernels do not run on this driver";
   for (const DType type : {DType::Float64, DType::Float32})
-    same([type] {
-      return nn::conv(numbers({3, 2, 20, 20}, type), numbers({2, 1, 5, 5}, type), {},
-                      {.padding = {2, 2}, .groups = 2});
-    });
+    for (const std::int64_t size : {5, 7})  // written out; a sum over rows of the filter
+      same([type, size] {
+        const std::int64_t around = size / 2;
+        return nn::conv(numbers({3, 2, 20, 20}, type), numbers({2, 1, size, size}, type), {},
+                        {.padding = {around, around}, .groups = 2});
+      });
 }
 
 }  // namespace
