@@ -463,7 +463,7 @@ bool reduce_alone(const Facts& f, const Extents& e, Schedule& s) {
 /// combines. Where the outermost reduced axis has too few points for that, chunks are parts of all axes.
 Schedule split_rows(const Facts& f, const Target& t, const Extents& e, Schedule s) {
   s.form = Form::Split;
-  const std::int64_t want = ceil_div(kWaves * 2 * t.threads, e.kept);
+  const std::int64_t want = std::max<std::int64_t>(1, kWaves * 2 * t.threads / e.kept);
   s.together = e.reduced_axes > 1 && (f.axes.back().extent < kBlock * f.vector || 2 * e.outermost < want);
   s.ragged = !s.together;
   if (s.ragged) s.lanes = f.vector;  // a chunk's last vector may be cut
@@ -485,7 +485,10 @@ Schedule schedule_rows(const Facts& f, const Target& t, const Extents& e, bool c
   s.together = e.reduced_axes > 1;
   if (cut ? read_row(e.reduced, e.kept == 1, f, s) : hold_row(e.reduced, e.kept == 1, s.lanes, f, s))
     return s;
-  if (e.reduced <= 32 * 32)
+  // Parts take long to combine: warps go further where they are many.
+  const bool far =
+      cut && f.in_parts && s.lanes == 1 && e.reduced <= 32 * 128 && e.kept >= t.threads * kBusy / 8;
+  if (e.reduced <= 32 * 32 || far)
     s.threads = {128, 32};
   else if (!cut && f.states == 0)  // few rows are under way: the second cache has what is read again
     s.threads = {kMaxBlock, kMaxBlock};

@@ -494,7 +494,8 @@ double CudaEmitter::bytes_a_step(const LoopDecl& l, double chosen) const {
 std::string CudaEmitter::steps(const LoopDecl& l, Reach reach, const std::string& base) {
   stage_ = {depth() + 1, seldom_ ? 1 : steps_, registers_ahead(l), {}, {}, {}};
   const std::string i = cat('i', l.var);
-  if (gathers(l)) gathering_.steps = steps_;
+  // Where steps may be missing, a vector of each is enough: none is computed that is not there.
+  if (gathers(l) && (reach == Reach::Whole || lanes_ < 4)) gathering_.steps = steps_;
   const std::string body = vectors(l, i, reach);
   const Gathering gathered = std::exchange(gathering_, {});
   std::string first = width_ > 1 ? lane_ : "0";
