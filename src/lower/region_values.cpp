@@ -208,7 +208,7 @@ std::uint32_t RegionLowering::scratch_buffer(DType type, std::int64_t bytes) {
       new_buffer({BufferDecl::Role::Scratch, type, 64}, {BufferSource::Kind::Scratch, 0, 0, bytes});
   const E offset = param(role(kOffset, kScratchOwner, b), out_.scratch_bytes);
   k_.buffers[b].offset_param = static_cast<std::uint32_t>(offset.node().imm);
-  out_.scratch_bytes += bytes;
+  out_.scratch_bytes += bytes + (target_.gpu ? 0 : 16 * std::max({s_.lanes, s_.run_lanes, 4}));  // a vector
   return b;
 }
 

@@ -182,12 +182,12 @@ class FunctionEmitter {
   Value* elements_of_parts(const Window& w, DType type, llvm::function_ref<Value*(const WindowPart&)> at);
   /// A window that is the same in all vectors of a loop, found at the beginning of the function.
   struct SteadyWindow {
-    ExprId stride, extent;
+    ExprId stride;
     int lanes;
     Window window;
   };
   bool is_steady(DType type, ExprId e);
-  const Window& steady_window(DType type, ExprId stride, ExprId extent);
+  const Window& steady_window(DType type, ExprId stride);
   Value* strided_load(Value* base, const Window& w, DType type);
   Value* wide_elements(const WindowPart& part, Value* at);
   Value* narrow_elements(const WindowPart& part, Value* at);
@@ -295,6 +295,10 @@ class FunctionEmitter {
   bool masks_loads(DType type) const;
   Value* is_full();
   Value* load_first(Value* base, llvm::Type* t, DType type);
+  bool masks_words() const;
+  Value* load_words(Value* base, llvm::Type* t, DType type);
+  void find_filled(const std::vector<Stmt>& body, const LoopDecl* lanes);
+  bool fills_scratch(std::uint64_t buffer, ExprId index);
   void store_first(Value* v, Value* p, DType type);
   llvm::AllocaInst* vector_memory(llvm::Type* t);
   void copy_first(Value* from, Value* to, llvm::Type* t, DType type);
@@ -363,6 +367,11 @@ class FunctionEmitter {
   std::vector<Value*> buffers_;
   llvm::GlobalVariable* zero_ = nullptr;
   std::vector<llvm::AllocaInst*> allocas_;
+  struct Filled {
+    ExprId extent = kNoExpr;  // of the Vector loops that write a scratch buffer at their lanes
+    bool otherwise = false;   // something else writes it, too
+  };
+  std::vector<Filled> filled_;  // by buffer; empty: not asked yet
 
   std::vector<Scope> scopes_;
   std::vector<Value*> scalar_, vector_;

@@ -128,14 +128,83 @@ Value* FunctionEmitter::elements(Value* base, llvm::Type* t, DType type, Value* 
 Value* FunctionEmitter::load_first(Value* base, llvm::Type* t, DType type) {
   const auto whole = [&] { return b_.CreateAlignedLoad(vec(t), base, element_align(type)); };
   const auto part = [&]() -> Value* {
-    const ExprId extent = scopes_[static_cast<std::size_t>(at_.lanes_depth())].loop->extent;
-    if (is_steady(type, extent)) return strided_load(base, steady_window(type, kNoExpr, extent), type);
+    if (masks_words()) return load_words(base, t, type);
     llvm::AllocaInst* const copy = vector_memory(t);
     b_.CreateStore(llvm::Constant::getNullValue(vec(t)), copy);
     copy_first(base, copy, t, type);
     return b_.CreateLoad(vec(t), copy);
   };
   return is_last_ ? part() : branch(is_full(), whole, part);
+}
+
+/// Whether the target loads the words of four bytes of a mask in one instruction, but no smaller elements.
+bool FunctionEmitter::masks_words() const { return !target_.avx512 && target_.vector_bytes >= 32; }
+
+/// The elements of one or two bytes below the end of the loop, fewer than lanes, 0 behind it: whole words of
+/// four bytes under a mask, and what is left of a word element by element. Pre: mask_, masks_words().
+Value* FunctionEmitter::load_words(Value* base, llvm::Type* t, DType type) {
+  const int size = static_cast<int>(size_of(type)), in_word = 4 / size;
+  const int words = std::max(4, (lanes_ + in_word - 1) / in_word);  // of a register at least
+  llvm::Type* word_type = vec_of(b_.getInt32Ty(), words);
+  Value* end = b_.CreateTrunc(remaining_, b_.getInt32Ty());
+  const auto numbers = [&](llvm::Type* of, int count) {
+    llvm::SmallVector<llvm::Constant*, 64> list;
+    for (int k = 0; k < count; ++k) list.push_back(llvm::ConstantInt::get(of, static_cast<std::uint64_t>(k)));
+    return llvm::ConstantVector::get(list);
+  };
+  Value* whole_words =
+      b_.CreateVectorSplat(static_cast<unsigned>(words), b_.CreateLShr(end, size == 2 ? 1 : 2));
+  Value* below = b_.CreateICmpSLT(numbers(b_.getInt32Ty(), words), whole_words);
+  Value* v = b_.CreateMaskedLoad(word_type, base, llvm::Align(static_cast<std::uint64_t>(size)), below,
+                                 llvm::Constant::getNullValue(word_type));
+  llvm::Type* element = b_.getIntNTy(static_cast<unsigned>(8 * size));
+  v = b_.CreateBitCast(v, vec_of(element, words * in_word));
+  if (words * in_word != lanes_)
+    v = b_.CreateShuffleVector(v, llvm::createSequentialMask(0, static_cast<unsigned>(lanes_), 0));
+  for (int k = 1; k < in_word; ++k) {  // the elements before the end, of which the word has at most so many
+    Value* at = b_.CreateBinaryIntrinsic(llvm::Intrinsic::smax,
+                                         b_.CreateSub(remaining_, b_.getInt64(static_cast<std::uint64_t>(k))),
+                                         b_.getInt64(0));
+    Value* one = b_.CreateAlignedLoad(element, b_.CreateGEP(element, base, at), element_align(type));
+    Value* here =
+        b_.CreateICmpEQ(numbers(element, lanes_),
+                        b_.CreateVectorSplat(static_cast<unsigned>(lanes_), b_.CreateTrunc(at, element)));
+    v = b_.CreateSelect(here, b_.CreateVectorSplat(static_cast<unsigned>(lanes_), one), v);
+  }
+  return b_.CreateBitCast(v, vec(t));
+}
+
+/// Finds the scratch buffers that vectors of loops of one length fill, and nothing else writes: `filled_`.
+void FunctionEmitter::find_filled(const std::vector<Stmt>& body, const LoopDecl* lanes) {
+  for (const Stmt& s : body) {
+    if (s.kind == Stmt::Kind::Loop) {
+      const LoopDecl& l = k_.loops[s.target];
+      find_filled(l.body, l.kind == LoopKind::Vector ? &l : lanes);
+    } else if (s.kind == Stmt::Kind::Store) {
+      Filled& f = filled_[s.target];
+      const bool own = lanes && pool_[s.index].prim == Prim::Var && pool_[s.index].imm == lanes->var;
+      f.otherwise |= !own || (f.extent != kNoExpr && f.extent != lanes->extent);
+      if (own) f.extent = lanes->extent;
+    }
+  }
+}
+
+/// Whether an access is to a vector's own places in scratch memory, which has room for all lanes of the last
+/// vector (RegionLowering::scratch_buffer): what lanes behind the end of the loop leave there nobody reads,
+/// because the loops that fill it have one length in all of a grid item. A vector that is stored in parts
+/// could not be loaded before they are in the cache.
+bool FunctionEmitter::fills_scratch(std::uint64_t buffer, ExprId index) {
+  if (k_.buffers[buffer].role != BufferDecl::Role::Scratch) return false;
+  const LoopDecl& l = *scopes_[static_cast<std::size_t>(at_.lanes_depth())].loop;
+  if (filled_.empty()) {
+    filled_.resize(k_.buffers.size());
+    for (const auto* section : {&k_.body, &k_.link, &k_.second, &k_.finish}) find_filled(*section, nullptr);
+  }
+  const Filled& f = filled_[buffer];
+  if (f.otherwise || f.extent != l.extent) return false;
+  const int known = at_.depth_of(l.extent);
+  const bool item = known == 0 || (known == 1 && scopes_[1].loop->kind == LoopKind::Grid);
+  return item && pool_[index].prim == Prim::Var && pool_[index].imm == l.var;
 }
 
 /// Stores the first elements of a vector, not all of them, up to the end of the loop. Without registers of
@@ -194,7 +263,7 @@ Value* FunctionEmitter::apart(const ExprNode& n, E stride, Value* mask) {
   llvm::Type* t = memory_type(c_, n.type);
   const auto each = [&] { return gather(pointers(n.imm, n.type, n.a, stride), t, n.type, mask); };
   if (mask || !stride || !is_steady(n.type, stride.id)) return each();
-  const Window& w = steady_window(n.type, stride.id, kNoExpr);
+  const Window& w = steady_window(n.type, stride.id);
   Value* base = b_.CreateGEP(t, buffers_[n.imm], scalar(n.a));
   return branch(w.fits, [&] { return strided_load(base, w, n.type); }, each);
 }
@@ -216,12 +285,9 @@ Value* FunctionEmitter::vector_load(ExprId e, const ExprNode& n) {
     Value* bit = with_bit ? bit_of(on) : nullptr;
     return bit ? combine(mask, uniform_mask(bit)) : mask;
   };
-  // Without registers of masks the narrow elements of the lanes that are on are a window, too. load_first
-  // knows better where the lanes are those below the end of the loop and that is the same for all rows, or
-  // most vectors are full.
-  const bool steady = is_steady(n.type, scopes_[static_cast<std::size_t>(at_.lanes_depth())].loop->extent);
-  const bool part = kernel::known(stride) == 1 && !masks_loads(n.type) &&
-                    (predicate || (mask_at(at_.depth_of(e)) && is_last_ && !steady));
+  // Without registers of masks the narrow elements of the lanes that are on are a window, too; load_first
+  // knows better where these are the lanes below the end of the loop.
+  const bool part = kernel::known(stride) == 1 && !masks_loads(n.type) && predicate;
   if ((!contiguous || part) && kernel::known(stride) != 0 && at_.depth_of(e) > at_.lanes_depth())
     if (const auto split = lane_split(n.a); split && (!part || takes_window(n, *split, on.lanes))) {
       sync();
@@ -238,7 +304,7 @@ Value* FunctionEmitter::vector_load(ExprId e, const ExprNode& n) {
   prepare(n.a, stride);
   return place(at_.depth_of(e), e, vector_, [&]() -> Value* {
     if (kernel::known(stride) == 0) return same_element(n, on, predicate);
-    Value* mask = lanes_on(!contiguous);
+    Value* mask = fills_scratch(n.imm, n.a) && on.lanes == kNoExpr ? nullptr : lanes_on(!contiguous);
     if (!contiguous) return from_memory(apart(n, stride, mask), n.type);
     Value* base = b_.CreateGEP(t, buffers_[n.imm], scalar(n.a));
     if (backwards)
@@ -332,7 +398,7 @@ void FunctionEmitter::store(const Stmt& s) {
     else
       store_first(v, p, d.dtype);
   };
-  if (!mask)
+  if (!mask || fills_scratch(s.target, s.index))
     stream_or_store(v, p, d, stream);
   else if (stream || (!is_last_ && !target_.avx512))  // full vectors bypass the caches, the last one cannot
     full_or_part([&] { stream_or_store(v, p, d, stream); }, part);

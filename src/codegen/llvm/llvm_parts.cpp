@@ -178,26 +178,20 @@ bool FunctionEmitter::is_steady(DType type, ExprId e) {
          lanes_ * size_of(type) <= 4 * kWindowBytes && at_.depth_of(e) == 0;
 }
 
-/// The window of lanes that lie apart by `stride`, or side by side if it is kNoExpr; `extent`: of a Vector
-/// loop whose last vector is not full, of which it has the lanes that are on.
-const FunctionEmitter::Window& FunctionEmitter::steady_window(DType type, ExprId stride, ExprId extent) {
+/// The window of lanes that lie apart by `stride`.
+const FunctionEmitter::Window& FunctionEmitter::steady_window(DType type, ExprId stride) {
   for (const SteadyWindow& s : steady_windows_)
-    if (s.stride == stride && s.extent == extent && s.lanes == lanes_ &&
-        size_of(s.window.type) == size_of(type))
-      return s.window;
+    if (s.stride == stride && s.lanes == lanes_ && size_of(s.window.type) == size_of(type)) return s.window;
   const auto count = static_cast<unsigned>(lanes_);
-  Value *step = stride == kNoExpr ? nullptr : scalar(stride),
-        *end = extent == kNoExpr ? nullptr : scalar(extent);
+  Value* step = scalar(stride);
   llvm::IRBuilder<>::InsertPointGuard guard(b_);
   b_.SetInsertPoint(scopes_[1].preheader_end);
   llvm::SmallVector<llvm::Constant*, 64> lanes;
   for (unsigned l = 0; l < count; ++l) lanes.push_back(b_.getInt64(l));
-  Value* offsets = llvm::ConstantVector::get(lanes);
-  if (step) offsets = b_.CreateMul(b_.CreateVectorSplat(count, step), offsets);
-  Value* rest = end ? b_.CreateAnd(end, b_.getInt64(count - 1)) : nullptr;
-  Window w{stride, extent, type};
-  add_parts(w, offsets, rest ? lanes_below(rest) : nullptr);
-  steady_windows_.push_back({stride, extent, lanes_, std::move(w)});
+  Value* offsets = b_.CreateMul(b_.CreateVectorSplat(count, step), llvm::ConstantVector::get(lanes));
+  Window w{stride, kNoExpr, type};
+  add_parts(w, offsets, nullptr);
+  steady_windows_.push_back({stride, lanes_, std::move(w)});
   return steady_windows_.back().window;
 }
 
