@@ -62,8 +62,12 @@ transform::Wishes wishes(const schedule::Target& target, Device device) {
   w.finds_products = true;
   w.sums_batches = !target.gpu;
   w.reuses_products = target.gpu && target.pair_sums;
-  w.reductions = {target.run_bytes, target.launch_ns * target.bytes_per_ns,
-                  target.gpu ? 0 : schedule::kMostFolded, target.threads, target.held};
+  w.reductions = {target.run_bytes,
+                  target.launch_ns * target.bytes_per_ns,
+                  target.gpu ? 0 : schedule::kMostFolded,
+                  target.threads,
+                  target.held,
+                  !target.gpu};
   w.shares_reductions = target.gpu;
   w.arranges = 16;
   w.aligns_orders = !target.gpu;

@@ -123,7 +123,8 @@ class Splitter {
     const double size = static_cast<double>(stored_size(g_, of.id)), elements = static_cast<double>(in.numel);
     const double bytes = elements * size, part = static_cast<double>(size_of(part_type(n, in.dtype)));
     const double again = spread >= in.numel && in.numel / n.numel <= costs_.held ? bytes : 0;
-    double least = bytes * slowdown(static_cast<double>(runs.back().extent) * size);
+    const double slow = slowdown(static_cast<double>(runs.back().extent) * size);
+    double least = bytes * slow + (costs_.read_again ? again * (slow - 1) : 0);
     std::uint64_t best = 0, axes = 0;
     double factor = 1, after = elements;
     auto left = reduced;

@@ -13,6 +13,7 @@ struct ReductionCosts {
   std::int64_t folded = 0;  // of a kernel's lanes, which several reduced axes share where they are so short
   std::int64_t items = 1;   // kept points that keep all threads busy then
   std::int64_t held = 0;    // elements that a kernel keeps near while it reads them several times
+  bool read_again = false;  // near, but still in memory: short runs take as long the next time
 };
 
 /// Values change in the last bits: sums are added up in another order. Not for the strict mode.

@@ -92,6 +92,21 @@ TEST(SplitReductions, RowsThatAreHeldAndReadAgainStay) {
   }
 }
 
+/// On a CPU what is near is in memory, too: short runs take their time whenever they are read.
+TEST(SplitReductions, ShortRunsThatAreReadAgainAreSplit) {
+  for (const bool read_again : {false, true}) {
+    GraphBuilder b;
+    const NodeId x = b.leaf(DType::Float16, {4096, 32, 16});
+    const NodeId top = b.broadcast(b.reduce(Op::reduce_max, x, 0b101), {4096, 32, 16});
+    b.root(b.op(Op::subtract, {x, top}));
+    split_reductions(b.graph,
+                     {.run_bytes = 64, .launch_bytes = 0, .held = 1 << 17, .read_again = read_again});
+    EXPECT_EQ(std::count_if(b.graph.nodes.begin(), b.graph.nodes.end(),
+                            [](const auto& n) { return ir::is_reduce(n.op); }),
+              read_again ? 2 : 1);
+  }
+}
+
 TEST(SplitReductions, HalvesAreAddedUpAsFloats) {
   GraphBuilder b;
   const NodeId sum = b.reduce(Op::reduce_sum, b.leaf(DType::Float16, {100, 12, 3}), 0b101);
