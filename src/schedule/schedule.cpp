@@ -51,7 +51,9 @@ constexpr std::int64_t kStepsOfScan = 4;        // of a scan along lanes
 // Instructions that combine the lanes of a row and begin the next: of values, and of each part of those that
 // have two.
 constexpr std::int64_t kCombineValues = 8, kCombineParts = 40;
-constexpr std::int64_t kSmallWork = 32768;  // elements one thread handles faster than two are woken
+constexpr std::int64_t kSmallWork = 32768;       // elements one thread handles faster than two are woken
+constexpr std::int64_t kBalancedWork = 1 << 18;  // elements that are read again by more kernels rather than
+                                                 // by few of the threads
 // elements that take less time than a launch even on few multiprocessors
 constexpr std::int64_t kSmallWorkGpu = 1 << 20;
 constexpr double kColumnBlocks = 3;  // blocks of columns that keep a multiprocessor's loads in flight
@@ -60,11 +62,12 @@ constexpr double kColumnBlocks = 3;  // blocks of columns that keep a multiproce
 int widen(int lanes, int prims) { return prims <= 6 ? lanes * 4 : lanes * 2; }
 
 /// The primitives of a long body wait for each other; a shorter one's operands come from memory no faster
-/// than it needs them.
+/// than it needs them. The many operands of a stencil are in the caches, and their sum waits for each of
+/// them.
 int registers_of_map(const Facts& f) {
   if (f.prims <= 3 || f.random) return 2;
   if (f.prims >= kLongAnyway) return 4;
-  if (f.prims <= kLongBody * (f.loads + 1)) return 1;
+  if (f.prims <= kLongBody * (f.loads + 1)) return f.guarded && f.loads > kFewOperands ? 2 : 1;
   return f.prims <= kSlowToCompile ? 4 : 2;
 }
 
@@ -207,7 +210,9 @@ bool find_fold(const Facts& f, const Target& t, int lanes, const Extents& e, Sch
   }
   const std::int64_t points = f.axes[static_cast<std::size_t>(f.folds)].extent, last = f.axes.back().extent;
   const std::int64_t items = e.kept / kept_inside;
-  const bool idle = last < (e.last_reduced ? 2 : 1) * lanes || leaves_idle(last, lanes);
+  // Parts of lines that lie apart: not all of these lines stay in a cache until the other parts are read.
+  const bool idle = last < (e.last_reduced ? 2 : 1) * lanes || leaves_idle(last, lanes) ||
+                    (e.last_reduced && f.stores_full && last * f.out_narrowest < kLine);
   if (inside > kMostFolded || !idle) return false;
   s.form = Form::Columns;
   s.lane_axis = f.folds + 1;
@@ -421,6 +426,15 @@ Schedule schedule_stripes(const Facts& f, const Target& t, int lanes, const Exte
   return s;
 }
 
+/// The lanes of columns go down many rows, which are written side by side: past the caches as whole lines or
+/// not at all.
+void write_lines(const Facts& f, std::int64_t columns, Schedule& s) {
+  if (!s.stream) return;
+  const int wide = kLine / f.out_narrowest;
+  s.stream = columns * f.out_narrowest % kLine == 0 && wide <= 4 * s.lanes && columns >= wide;
+  if (s.stream) s.lanes = std::max(s.lanes, wide);
+}
+
 /// Reductions down columns: adjacent columns are lanes.
 Schedule schedule_columns(const Facts& f, const Target& t, int lanes, const Extents& e, Schedule s) {
   std::int64_t columns = f.axes.back().extent;
@@ -440,6 +454,7 @@ Schedule schedule_columns(const Facts& f, const Target& t, int lanes, const Exte
     return s;
   }
   s.form = Form::Columns;
+  write_lines(f, columns, s);
   s.block = block_of_columns(e.kept, s.lanes, t);
   return s;
 }
@@ -479,6 +494,11 @@ Why refuse_norm(std::int64_t rows, std::int64_t row_length, bool columns, const 
   if (total <= (target.gpu ? kSmallWorkGpu : kSmallWork)) return {};
   const std::int64_t items =
       columns ? std::max<std::int64_t>(1, rows / (target.gpu ? 32 : target.vector_bytes / 4)) : rows;
+  if (columns && !target.gpu && total > kBalancedWork) {
+    const std::int64_t stripe = stripe_of(rows, 1, target);
+    if (10 * rows < 7 * target.threads * stripe)
+      return because(FusionReason::TooFewRows, rows / stripe, "column blocks", target.threads, total);
+  }
   if (target.gpu ? faster_together(items, total, columns, !columns && row_length <= target.held, target)
                  : items >= target.threads)
     return {};

@@ -304,9 +304,11 @@ TEST(Schedule, PrimitivesThatWaitForEachOtherGoSeveralRegistersSideBySide) {
   const Facts::Axis map[] = {{1 << 20, false}}, rows[] = {{1000, false}, {1000, true}},
                     short_rows[] = {{1000, false}, {100, true}};
   Facts f;
-  const auto lanes = [&](std::span<const Facts::Axis> axes, int phases, int prims, int loads) {
+  const auto lanes = [&](std::span<const Facts::Axis> axes, int phases, int prims, int loads,
+                         bool guarded = false) {
     f.axes = axes;
     f.phases = phases;
+    f.guarded = guarded;
     f.stores_full = phases > 0;
     f.prims = prims;
     f.loads = loads;
@@ -317,9 +319,39 @@ TEST(Schedule, PrimitivesThatWaitForEachOtherGoSeveralRegistersSideBySide) {
   EXPECT_EQ(lanes(map, 0, 50, 2), 16) << "waits for memory";
   EXPECT_EQ(lanes(map, 0, 80, 1), 32) << "takes long to compile";
   EXPECT_EQ(lanes(map, 0, 130, 9), 64);
+  EXPECT_EQ(lanes(map, 0, 60, 9), 16);
+  EXPECT_EQ(lanes(map, 0, 60, 9, true), 32) << "waits for its sum";
   EXPECT_EQ(lanes(rows, 2, 30, 1), 32);
   EXPECT_EQ(lanes(short_rows, 2, 30, 1), 16) << "masks most of them";
   EXPECT_EQ(lanes(short_rows, 2, 5, 1), 64) << "is cheap";
+}
+
+TEST(Schedule, NormOfFewColumnsIsRefusedForLeavingThreadsIdle) {
+  EXPECT_FALSE(refuse_norm(70, 100000, true, target()).empty()) << "stripes of 64 and 6 columns";
+  EXPECT_TRUE(refuse_norm(70, 1000, true, target()).empty()) << "is little work";
+  EXPECT_TRUE(refuse_norm(128, 100000, true, target()).empty());
+  EXPECT_TRUE(refuse_norm(1000, 100000, true, target()).empty());
+}
+
+/// Columns of halves are written past the caches by lines, or not so.
+TEST(Schedule, ColumnsAreWrittenByLines) {
+  for (const std::int64_t columns : {437248, 437251}) {
+    const Facts::Axis axes[] = {{11, true}, {columns, false}};
+    Facts f;
+    f.axes = axes;
+    f.phases = 2;
+    f.stores_full = true;
+    f.prims = 20;
+    f.out_narrowest = 2;
+    f.out_bytes = 22 * columns;
+    Target t = target();
+    t.vector_bytes = 32;
+    t.stream_bytes = 1 << 20;
+    const Schedule s = std::get<Schedule>(schedule(f, t));
+    EXPECT_EQ(s.form, Form::Columns);
+    EXPECT_EQ(s.stream, columns % 32 == 0);
+    EXPECT_EQ(s.lanes, s.stream ? 32 : 16);
+  }
 }
 
 TEST(Schedule, NormOfOneLongRowIsRefusedForKeepingThreadsIdle) {
