@@ -11,6 +11,7 @@
 #include "inspect/statistics.h"
 #include "ir/custom.h"
 #include "ir/layout.h"
+#include "plan/place_results.h"
 #include "plan/shared_inputs.h"
 #include "plan/turn_windows.h"
 #include "support/check.h"
@@ -77,6 +78,7 @@ transform::Wishes wishes(const schedule::Target& target, Device device) {
   constexpr int kAmpere = 80;
   if (target.gpu && target.architecture >= kAmpere && target.templates >= schedule::Target::Templates::Few)
     w.turns_windows = plan::turn_windows;
+  if (target.gpu && target.attentions) w.places_results = plan::place_results;
   if (target.scans > 0) w.scans = transform::ScanCosts{target.scans};
   return w;
 }

@@ -222,15 +222,18 @@ class AttentionLowering final : PairKernel {
     BufferDecl decl{BufferDecl::Role::Out, type, 64};
     const bool ragged = a_.width % lanes != 0;
     decl.vector = !ragged;
-    const std::uint32_t result = buffer(decl, {BufferSource::Kind::Node, a_.product, 0});
+    const bool arranged = a_.result.base != ir::kNoNode;
+    const std::uint32_t result =
+        buffer(decl, {BufferSource::Kind::Node, arranged ? a_.result.base : a_.product, 0});
     out_.bytes += g_[a_.product].numel * size_of(type);
-    const E rows = this->rows(), width = param(a_.width);
+    const E row = arranged ? first_element(a_.result, at.batch) + along_rows(a_.result, at.row)
+                           : (at.batch * this->rows() + at.row) * param(a_.width);
     const auto store_lanes = [&](std::vector<Stmt>& body) {
       at.max = load(max, DType::Float32, integer(0));
       for (const std::uint32_t s : sums) at.sums.push_back(load(s, DType::Float32, integer(0)));
       E value = load(sum, DType::Float32, lane_);
       if (a_.factor != kNoTerm) value = value * term(a_.factor, at);
-      store(body, result, (at.batch * rows + at.row) * width + (column + lane_), kernel::cast(value, type));
+      store(body, result, row + (column + lane_), kernel::cast(value, type));
     };
     on_lanes(h, ragged ? left : integer(lanes), ragged, store_lanes, lanes);
     return h;

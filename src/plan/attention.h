@@ -30,6 +30,7 @@ struct Attention : PairTerms {
   std::vector<NodeId> nodes;          // compute nodes that it takes the place of, ascending
   std::int64_t depth = 0, width = 0;  // S is rows × columns, O rows × width
   MatrixMemory q, k, v;               // (i, depth), (j, depth), (j, width)
+  MatrixMemory result;                // of O; without a base: the product's own, in row-major order
   /// What exponentials are taken of; kNoTerm: there are none, and weights are functions of the scores.
   TermId t = kNoTerm;
   ir::Op exponential = ir::Op::exp;  // or exp2

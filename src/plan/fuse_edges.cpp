@@ -52,6 +52,7 @@ void Fuser::find_windows() {
 /// A view, a cast or an elementwise operation.
 void Fuser::classify_map(NodeId id) {
   const GraphNode& x = g_[id];
+  if (ir::is_view(x.op) && tiled_of_[id] >= 0 && ends_tiled(id)) return store_view(id);
   float cost = ir::is_view(x.op) ? 0 : t_.cost_of(static_cast<int>(x.op));
   for (const NodeId in : x.in) {
     if (cost < 0) break;

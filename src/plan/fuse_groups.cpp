@@ -39,7 +39,7 @@ Group Fuser::group_alone(NodeId id) {
   group.root_node = id;
   group.nodes = {id};
   group.cost = widens(x) ? 0.0f : std::max(1.0f, t_.cost_of(static_cast<int>(x.op)));
-  group.library = ir::is_library(x.op);
+  group.library = ir::is_library(x.op) || tiled_of_[id] >= 0;
   group.tiled = tiled_of_[id];
   group.reductions = ir::is_reduce(x.op) || ir::is_scan(x.op);
   group.stored = is_root_[id];

@@ -1,6 +1,7 @@
 // Fuser: attentions and sums over pairs, which are regions from the beginning, and the order of nodes in
 // which each of these regions stands behind all that it reads.
 #include "plan/fuser.h"
+#include "plan/place_results.h"
 
 #include <algorithm>
 
@@ -36,11 +37,13 @@ void Fuser::find_tiled() {
       misses.push_back({s.products.front().node, s.sums.front().node, std::move(why)});
       return true;
     });
+  const std::vector<NodeId> readers = t_.gpu ? only_readers(g_) : std::vector<NodeId>();
   for (;;) {
     near_misses_.clear();
     attentions_.clear();
     for (Attention& a : find_attentions(g_, sums, near_misses_)) {
       if (is_apart(a.scores)) continue;
+      if (t_.gpu) store_arranged(g_, readers, a);
       Why why = t_.gpu ? refuse_on_gpu(g_, a) : refuse_on_cpu(a);
       if (why.empty())
         attentions_.push_back(std::make_shared<const Attention>(std::move(a)));

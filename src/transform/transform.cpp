@@ -81,6 +81,7 @@ Transformed transform(ir::Graph graph, const Wishes& wishes) {
     follow(wishes.turns_windows(t.graph));
     follow(dce(t.graph));
   }
+  if (wishes.places_results) follow(wishes.places_results(t.graph));
   if (wishes.aligns_orders) follow(align_orders(t.graph));
   if (wishes.shares_reductions) {
     follow(share_reductions(t.graph, wishes.reductions->launch_bytes));

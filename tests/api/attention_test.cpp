@@ -409,6 +409,66 @@ TEST_F(GpuAttention, HeadSizesAndRaggedLengths) {
   }
 }
 
+// (batch, heads, rows, width) as (batch * rows, heads * width): the main loop stores it, and who reads the
+// product in its own order reads it there.
+TEST_F(GpuAttention, HeadsThatAreJoinedAreNotCopied) {
+  for (const Sizes& s : {Sizes{2, 3, 70, 90, 32, 64}, {2, 2, 33, 65, 24, 10}, {1, 2, 140, 130, 64, 64}}) {
+    SCOPED_TRACE(::testing::Message() << s.rows << " " << s.columns << " " << s.depth << " " << s.width);
+    const Inputs x = inputs(s, DType::BFloat16);
+    const auto attention = [&] {
+      const Tensor t = where(rows(s.rows) + 30 >= columns(s.columns), scores(x.q, x.k), -kInf);
+      return matmul(nn::softmax(t), x.v);
+    };
+    const auto joined = [&](const Tensor& o) {
+      return swapaxes(o, 1, 2).reshape({s.batch * s.rows, s.heads * s.width});
+    };
+    expect_kernels([&] { return joined(attention()); }, 2, 2e-2);
+    expect_kernels([&] { return joined(attention()).astype(DType::Float32) * 2.0; }, 3, 2e-2);
+    expect_kernels(
+        [&] {
+          const Tensor o = attention();
+          return joined(o).reshape({s.batch, s.rows, s.heads, s.width}).astype(DType::Float32) *
+                 swapaxes(sum(o.astype(DType::Float32), -1, true), 1, 2);
+        },
+        4, 3e-2);
+    const Tensor kept = attention();
+    const Tensor y = joined(kept).eval();
+    expect_near(joined(kept), y, 0);
+  }
+}
+
+// Rotary embeddings of queries and keys, which are kernels of their own.
+TEST_F(GpuAttention, HeadsThatAreRotated) {
+  const Sizes s{2, 2, 40, 40, 32, 32};
+  const Tensor angles = data({s.rows, s.depth / 2}, DType::Float32, 4), cosines = cos(angles).eval(),
+               sines = sin(angles).eval();
+  const auto part = [&](const Tensor& x, std::int64_t first) {
+    const Slice all = slice::all(), half = slice::range(first, first + s.depth / 2);
+    return x.index(std::vector<Slice>{all, all, all, half}).astype(DType::Float32);
+  };
+  const auto rotated = [&](const Tensor& x) {
+    const Tensor a = part(x, 0), b = part(x, s.depth / 2);
+    return concat({a * cosines - b * sines, b * cosines + a * sines}, -1).astype(DType::BFloat16);
+  };
+  for (const std::int64_t shared : {1, 2}) {
+    SCOPED_TRACE(::testing::Message() << shared << " queries a key");
+    const auto heads = [&](const Tensor& x, std::int64_t count) {
+      return swapaxes(x.reshape({s.batch, s.rows, count, s.depth}), 1, 2);
+    };
+    const std::int64_t keys = s.heads / shared;
+    const Tensor q = data({s.batch, s.rows, s.heads * s.depth}, DType::BFloat16, 1),
+                 k = data({s.batch, s.rows, keys * s.depth}, DType::BFloat16, 2),
+                 v = data({s.batch, s.rows, keys * s.depth}, DType::BFloat16, 3);
+    expect_kernels(
+        [&] {
+          const Tensor t = scores(rotated(heads(q, s.heads)), rotated(heads(k, keys)));
+          const Tensor weights = nn::softmax(where(rows(s.rows) >= columns(s.columns), t, -kInf));
+          return swapaxes(matmul(weights, heads(v, keys)), 1, 2).reshape({s.batch, s.rows, -1});
+        },
+        4, 2e-2);
+  }
+}
+
 // More blocks of rows than a device's blocks: each of these takes several, with tiles that are left out,
 // without any other tile, and where nothing is left out.
 TEST_F(GpuAttention, BlocksOfRowsFollowEachOther) {

@@ -127,6 +127,32 @@ TEST_F(NullDevice, OthersAnswerWhileTheMainLoopOfAnAttentionIsCompiled) {
   EXPECT_EQ(evaluate(320).library_calls, 0u) << "code that is there serves another length at once";
 }
 
+TEST_F(NullDevice, AnAttentionStoresItsHeadsSideBySide) {
+  options_.tier = Tier::Jit;
+  use();
+  const Tensor w = zeros({128, 128}, DType::BFloat16).eval();
+  const auto projected = [&](const Tensor& o) {
+    const Tensor joined = swapaxes(o, 1, 2).reshape({256, 128});
+    return matmul(joined, w);
+  };
+  const auto alone = [&] { return projected(attention_of(256)); };
+  const auto with_a_sum = [&] {
+    const Tensor o = attention_of(256);
+    return std::vector{projected(o), sum(astype(o, DType::Float32), -1)};
+  };
+  const Tensor y = alone();
+  test::Counted n = test::count([&] { y.eval(); });
+  EXPECT_EQ(n.launches, 1u);
+  EXPECT_EQ(n.library_calls, 1u);
+  const std::vector<Tensor> both = with_a_sum();
+  n = test::count([&] { eval(both); });
+  EXPECT_EQ(n.launches, 2u) << "the sum reads what is stored";
+  EXPECT_EQ(n.library_calls, 1u);
+  const Tensor kept = attention_of(256), z = projected(kept);
+  n = test::count([&] { z.eval(); });
+  EXPECT_EQ(n.launches + n.library_calls, 2u) << "a handle's values lie in their own order";
+}
+
 TEST_F(NullDevice, NothingElseAnswersWhereResultsOrMemoryWouldDiffer) {
   const auto first = [&](std::int64_t length, Tier tier, bool deterministic) {
     options_.tier = tier;
