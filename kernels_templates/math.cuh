@@ -22,7 +22,7 @@ __device__ __forceinline__ float exp4_fast(float a) {
 }
 
 /// 2^a by the hardware's approximation; 0 where that is subnormal.
-__device__ __forceinline__ float exp2_fast(float a) {
+__device__ __forceinline__ float exp2_flushed(float a) {
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(a));
   return y;

@@ -41,9 +41,10 @@ constexpr std::int64_t kChainChunk = 16384;
 constexpr std::int64_t kFewRows = 512;  // scanned by the largest blocks
 constexpr int kWaves = 4;               // blocks a multiprocessor when work is cut freely
 
-constexpr std::int64_t kTile = 64;          // elements each way of a tile in shared memory
-constexpr std::int64_t kShortTile = 16;     // where an axis has no more than that, …
-constexpr std::int64_t kLongTile = 256;     // … and beside it
+constexpr std::int64_t kTile = 64;       // elements each way of a tile in shared memory
+constexpr std::int64_t kShortTile = 16;  // where an axis has no more than that, …
+constexpr std::int64_t kLongTile = 256;  // … and beside it, where the other axis has so many:
+constexpr std::int64_t kLongRun = 4096;
 constexpr std::int64_t kMostAcross = 1024;  // bytes of a tile's operands along a long side
 constexpr int kBank = 4;                    // bytes of shared memory that a thread reads or writes at once
 constexpr std::int64_t kLeastTile = 4;
@@ -391,25 +392,18 @@ Schedule schedule_windows(const Facts& f, const Target& t, Schedule s, std::int6
 /// where there are none, or their runs are too short. Few sizes of tiles: each is a kernel of its own.
 bool tile_operands(const Facts& f, Schedule& s) {
   if (f.states > 0 || f.across < 0 || f.across_run < kLeastTile || f.last_run < kLeastTile) return false;
-  const auto short_side = [](std::int64_t run) {
-    return run <= kShortTile / 2 ? kShortTile / 2 : kShortTile;
-  };
-  const auto beside_short = [&](std::int64_t run) {
-    return run < kLongTile || kLongTile * f.across_bytes > kMostAcross ? kTile : kLongTile;
-  };
   s.form = Form::Tiles;
   s.steps = 1;
-  if (f.last_run <= kShortTile) {
-    s.block = short_side(f.last_run);
-    s.run = beside_short(f.across_run);
-    s.lanes = 1;
-    s.run_lanes = std::clamp(kBank / f.across_narrowest, 1, f.across_vector);
-  } else if (f.across_run <= kShortTile) {
-    s.run = short_side(f.across_run);
-    s.block = beside_short(f.last_run);
-  } else {
-    s.block = s.run = kTile;
-    s.run_lanes = f.across_vector;
+  s.block = s.run = kTile;
+  s.run_lanes = f.across_vector;
+  const bool low = f.last_run <= kShortTile, narrow = !low && f.across_run <= kShortTile;
+  if (low || narrow) {
+    const std::int64_t few = low ? f.last_run : f.across_run, many = low ? f.across_run : f.last_run;
+    const bool is_long = many >= kLongRun && kLongTile * f.across_bytes <= kMostAcross;
+    (low ? s.block : s.run) = is_long && few <= kShortTile / 2 ? kShortTile / 2 : kShortTile;
+    if (is_long) (low ? s.run : s.block) = kLongTile;
+    if (low || !is_long) s.lanes = 1;
+    s.run_lanes = low && is_long ? std::clamp(kBank / f.across_narrowest, 1, f.across_vector) : 1;
   }
   s.rows = static_cast<int>(std::max<std::int64_t>(1, s.threads.team * s.lanes / s.block));
   s.run_rows = static_cast<int>(std::max<std::int64_t>(1, s.threads.team * s.run_lanes / s.run));

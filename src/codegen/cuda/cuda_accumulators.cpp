@@ -93,7 +93,7 @@ std::string CudaEmitter::customs() const {
       out += "typedef void Relative;\n";
       out += m.types[0] == DType::Float32
                  ? cat("static __device__ __forceinline__ ", head,
-                       " { return exp2_fast(d * 0x1.715476p+0f); }\n")
+                       " { return exp2_flushed(d * 0x1.715476p+0f); }\n")
                  : function(head, {factor}, false, cat("const ", parts, " later = {}, earlier = {d, 0};\n"));
     }
     out += "};\n";
