@@ -35,6 +35,32 @@ Tensor small_numbers(DType dtype, const Shape& shape, int seed) {
   return Tensor::copy_of(values.data(), shape, DType::Float32).astype(dtype);
 }
 
+/// Holds what `make` gives on every CPU target against the interpreter's, bit for bit.
+template <class F>
+void expect_as_interpreted(const std::string& what, F make) {
+  std::vector<std::vector<std::byte>> want;
+  {
+    const ConfigScope scope("", Mode::Interpret);
+    for (const Tensor& t : make()) want.push_back(bytes_of(t));
+  }
+  for (const std::string& target : testing::cpu_targets()) {
+    const ConfigScope scope(target);
+    const std::vector<Tensor> have = make();
+    eval(have);
+    for (std::size_t i = 0; i < have.size(); ++i)
+      EXPECT_EQ(bytes_of(have[i]), want[i]) << what << ", tensor " << i << " on KILN_CPU=" << target;
+  }
+}
+
+/// The same of each dtype, which `make` takes.
+template <class F>
+void expect_as_interpreted_of_every_dtype(F make) {
+  for (int d = 0; d < kDTypeCount; ++d) {
+    const DType dtype = static_cast<DType>(d);
+    expect_as_interpreted(std::string(name(dtype)), [&] { return make(dtype); });
+  }
+}
+
 /// A few kernels of every kind on one dtype.
 std::vector<Tensor> kernels(DType dtype) {
   const Shape odd{13, 77};
@@ -51,23 +77,7 @@ std::vector<Tensor> kernels(DType dtype) {
   return out;
 }
 
-TEST(LlvmIr, EveryTargetGivesWhatTheInterpreterGives) {
-  for (int d = 0; d < kDTypeCount; ++d) {
-    const DType dtype = static_cast<DType>(d);
-    std::vector<std::vector<std::byte>> want;
-    {
-      const ConfigScope scope("", Mode::Interpret);
-      for (const Tensor& t : kernels(dtype)) want.push_back(bytes_of(t));
-    }
-    for (const std::string& target : testing::cpu_targets()) {
-      const ConfigScope scope(target);
-      const std::vector<Tensor> have = kernels(dtype);
-      eval(have);
-      for (std::size_t i = 0; i < have.size(); ++i)
-        EXPECT_EQ(bytes_of(have[i]), want[i]) << name(dtype) << ", kernel " << i << " on KILN_CPU=" << target;
-    }
-  }
-}
+TEST(LlvmIr, EveryTargetGivesWhatTheInterpreterGives) { expect_as_interpreted_of_every_dtype(kernels); }
 
 /// Operands that are contiguous along another axis than the last, in tiles that are whole, cut and smaller
 /// than a vector.
@@ -98,21 +108,7 @@ std::vector<Tensor> transposes(DType dtype) {
 }
 
 TEST(LlvmIr, TransposedReadsGiveWhatTheInterpreterGivesOnEveryTarget) {
-  for (int d = 0; d < kDTypeCount; ++d) {
-    const DType dtype = static_cast<DType>(d);
-    std::vector<std::vector<std::byte>> want;
-    {
-      const ConfigScope scope("", Mode::Interpret);
-      for (const Tensor& t : transposes(dtype)) want.push_back(bytes_of(t));
-    }
-    for (const std::string& target : testing::cpu_targets()) {
-      const ConfigScope scope(target);
-      const std::vector<Tensor> have = transposes(dtype);
-      eval(have);
-      for (std::size_t i = 0; i < have.size(); ++i)
-        EXPECT_EQ(bytes_of(have[i]), want[i]) << name(dtype) << ", kernel " << i << " on KILN_CPU=" << target;
-    }
-  }
+  expect_as_interpreted_of_every_dtype(transposes);
 }
 
 /// An operand that ends, or begins, where a page ends or begins that nobody may touch.
@@ -153,51 +149,7 @@ std::vector<Tensor> pieces(DType dtype) {
   return out;
 }
 
-TEST(LlvmIr, ElementsOfOneOperandOrAnotherOnEveryTarget) {
-  for (int d = 0; d < kDTypeCount; ++d) {
-    const DType dtype = static_cast<DType>(d);
-    std::vector<std::vector<std::byte>> want;
-    {
-      const ConfigScope scope("", Mode::Interpret);
-      for (const Tensor& t : pieces(dtype)) want.push_back(bytes_of(t));
-    }
-    for (const std::string& target : testing::cpu_targets()) {
-      const ConfigScope scope(target);
-      const std::vector<Tensor> have = pieces(dtype);
-      eval(have);
-      for (std::size_t i = 0; i < have.size(); ++i)
-        EXPECT_EQ(bytes_of(have[i]), want[i]) << name(dtype) << ", kernel " << i << " on KILN_CPU=" << target;
-    }
-  }
-}
-
-/// A load whose lanes are all off takes a hundred times as long as another one when its address lies beyond
-/// the operand, on a page that is not there. So the address of a load with a predicate is chosen.
-TEST(LlvmIr, LoadsWithAPredicateNeverNameAnAddressBeyondTheirOperand) {
-  KILN_NEEDS_CPU();
-  for (const std::string& target : testing::cpu_targets()) {
-    const testing::TemporaryDirectory directory;
-    clear_memory_caches();
-    const ConfigScope scope(target);
-    Config c = config();
-    c.cache = "off";
-    c.tier = Tier::Jit;
-    c.dump = directory.path().string();
-    c.dump_stages = {"ll"};
-    configure(c);
-    const Tensor x = small_numbers(DType::Float32, {5000}, 1), y = small_numbers(DType::Float32, {3000}, 2);
-    eval(concat({x, y, x}) + 1);
-    int loads = 0;
-    for (const auto& file : std::filesystem::directory_iterator(directory.path())) {
-      std::ifstream in(file.path());
-      const std::string text{std::istreambuf_iterator<char>(in), {}};
-      const std::regex masked(R"(masked\.load\S*\(ptr (%[\w.]+),)");
-      for (std::sregex_iterator m(text.begin(), text.end(), masked), end; m != end; ++m, ++loads)
-        EXPECT_NE(text.find((*m)[1].str() + " = select i1 "), text.npos) << target << ": " << m->str();
-    }
-    EXPECT_GT(loads, target == "sse4.2" ? -1 : 2) << target;
-  }
-}
+TEST(LlvmIr, ElementsOfOneOperandOrAnotherOnEveryTarget) { expect_as_interpreted_of_every_dtype(pieces); }
 
 /// The LLVM IR of the kernels that `make` evaluates.
 template <class F>
@@ -220,6 +172,23 @@ std::string llvm_ir_of(const std::string& target, F make) {
   return all;
 }
 
+/// A load whose lanes are all off takes a hundred times as long as another one when its address lies beyond
+/// the operand, on a page that is not there. So the address of a load with a predicate is chosen.
+TEST(LlvmIr, LoadsWithAPredicateNeverNameAnAddressBeyondTheirOperand) {
+  KILN_NEEDS_CPU();
+  for (const std::string& target : testing::cpu_targets()) {
+    const std::string text = llvm_ir_of(target, [] {
+      const Tensor x = small_numbers(DType::Float32, {5000}, 1), y = small_numbers(DType::Float32, {3000}, 2);
+      return concat({x, y, x}) + 1;
+    });
+    const std::regex masked(R"(masked\.load\S*\(ptr (%[\w.]+),)");
+    int loads = 0;
+    for (std::sregex_iterator m(text.begin(), text.end(), masked), end; m != end; ++m, ++loads)
+      EXPECT_NE(text.find((*m)[1].str() + " = select i1 "), text.npos) << target << ": " << m->str();
+    EXPECT_GT(loads, target == "sse4.2" ? -1 : 2) << target;
+  }
+}
+
 /// A body that is too long to be emitted twice, so that every vector may be the last one, of small numbers.
 Tensor long_body(const Tensor& x) {
   Tensor y = x;
@@ -239,20 +208,8 @@ TEST(LlvmIr, LongBodiesEndInsideAVectorOnEveryTarget) {
     out.push_back(long_body(many - max(many, {1}, true)));
     return out;
   };
-  for (const DType dtype : {DType::Int8, DType::UInt16, DType::Float16, DType::BFloat16, DType::Float32}) {
-    std::vector<std::vector<std::byte>> want;
-    {
-      const ConfigScope scope("", Mode::Interpret);
-      for (const Tensor& t : rows(dtype)) want.push_back(bytes_of(t));
-    }
-    for (const std::string& target : testing::cpu_targets()) {
-      const ConfigScope scope(target);
-      const std::vector<Tensor> have = rows(dtype);
-      eval(have);
-      for (std::size_t i = 0; i < have.size(); ++i)
-        EXPECT_EQ(bytes_of(have[i]), want[i]) << name(dtype) << ", row " << i << " on KILN_CPU=" << target;
-    }
-  }
+  for (const DType dtype : {DType::Int8, DType::UInt16, DType::Float16, DType::BFloat16, DType::Float32})
+    expect_as_interpreted(std::string(name(dtype)), [&] { return rows(dtype); });
 }
 
 /// Without registers of masks code generation makes a branch for each lane of a mask.

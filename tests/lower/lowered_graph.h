@@ -16,6 +16,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 namespace kiln::lower {
 
@@ -119,5 +120,16 @@ class LoweredGraph {
   std::map<ir::NodeId, Bytes> stored_;
   std::string text_;
 };
+
+/// The graph lowered for each target, its values held against the oracle's. Uses up b.graph, as LoweredGraph.
+inline std::vector<LoweredGraph> checked(ir::GraphBuilder& b, const std::vector<schedule::Target>& targets) {
+  const auto expected = b.values();
+  std::vector<LoweredGraph> out;
+  for (const schedule::Target& t : targets) {
+    out.push_back(out.empty() ? LoweredGraph(b, t) : out.front().on(t));
+    EXPECT_EQ(out.back().values(), expected) << "target " << out.size() - 1 << '\n' << out.back().text();
+  }
+  return out;
+}
 
 }  // namespace kiln::lower

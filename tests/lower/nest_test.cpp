@@ -29,12 +29,8 @@ struct Forms {
 
 /// The forms on a CPU and a GPU, after a check on both.
 Forms check_both(GraphBuilder& b) {
-  const auto expected = b.values();
-  LoweredGraph lowered(b, target(false));
-  EXPECT_EQ(lowered.values(), expected) << lowered.text();
-  LoweredGraph on_gpu = lowered.on(target(true));
-  EXPECT_EQ(on_gpu.values(), expected) << on_gpu.text();
-  return {lowered.forms, on_gpu.forms};
+  const auto both = checked(b, {target(false), target(true)});
+  return {both[0].forms, both[1].forms};
 }
 
 std::vector<Form> check(GraphBuilder& b) { return check_both(b).cpu; }

@@ -20,16 +20,7 @@ schedule::Target cpu(int vector_bytes) {
   return t;
 }
 
-std::vector<Form> check(GraphBuilder& b) {
-  const auto expected = b.values();
-  LoweredGraph lowered(b, cpu(32));
-  EXPECT_EQ(lowered.values(), expected) << lowered.text();
-  for (const int bytes : {16, 64}) {
-    LoweredGraph other = lowered.on(cpu(bytes));
-    EXPECT_EQ(other.values(), expected) << bytes << other.text();
-  }
-  return lowered.forms;
-}
+std::vector<Form> check(GraphBuilder& b) { return checked(b, {cpu(32), cpu(16), cpu(64)}).front().forms; }
 
 /// The array less its reduction, times a factor of each of the last axis: the last two axes are two groups.
 void norm(GraphBuilder& b, Op op, const GraphBuilder::Extents& dims, std::uint64_t mask,

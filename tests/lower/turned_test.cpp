@@ -16,16 +16,7 @@ schedule::Target cpu(int vector_bytes) {
   return t;
 }
 
-std::vector<Form> check(GraphBuilder& b) {
-  const auto expected = b.values();
-  LoweredGraph lowered(b, cpu(64));
-  EXPECT_EQ(lowered.values(), expected) << lowered.text();
-  for (const int bytes : {16, 32}) {
-    LoweredGraph narrow = lowered.on(cpu(bytes));
-    EXPECT_EQ(narrow.values(), expected) << bytes << narrow.text();
-  }
-  return lowered.forms;
-}
+std::vector<Form> check(GraphBuilder& b) { return checked(b, {cpu(64), cpu(16), cpu(32)}).front().forms; }
 
 /// Lengths below and above the pieces that are transposed, and numbers of rows that fill no item.
 TEST(Turned, RowsOfAnyShortLengthAndTheirMaps) {
