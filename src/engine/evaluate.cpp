@@ -271,8 +271,8 @@ PlanDifference missed_plan(const Workspace& w) {
 }
 
 /// Reports an evaluation that ended.
-void explain(const Plan& plan, const Asked& asked, bool planned, PlanDifference difference,
-             const Workspace& w) {
+void explain(const Plan& plan, const Asked& asked, std::shared_ptr<const PlanDifference> difference,
+             bool planned, const Workspace& w) {
   EvaluationNotes notes{asked.request == Request::Block ? "a long recording" : "eval", w.roots.front()->loc,
                         planned, std::move(difference), plan.stored};
   if (asked.call) {
@@ -285,7 +285,7 @@ void explain(const Plan& plan, const Asked& asked, bool planned, PlanDifference 
         std::ranges::find(asked.roots, node) == asked.roots.end())
       notes.stored[i].why = StoredBecause::Joined;
   }
-  deliver(*plan.report, notes);
+  deliver(*plan.report, std::move(notes));
 }
 
 /// Claims memory of arguments that a plan overwrites.
@@ -402,7 +402,8 @@ void run(Device device, const Asked& asked, ir::TraceGuard& guard, Claims& claim
     engine::run_plan(*plan, w.args, w.walk.slots, w.results, &claims.wrote);
   if (w.checks) check_roots(*recorded, *plan, w);
   if (plan->report && is_due(*plan->report, planned)) [[unlikely]]
-    explain(*plan, asked, planned, std::move(difference).value_or(PlanDifference{}), w);
+    explain(*plan, asked, difference ? std::make_shared<PlanDifference>(*std::move(difference)) : nullptr,
+            planned, w);
   guard.relock();
   publish(*plan, w);
   claims.wrote = false;

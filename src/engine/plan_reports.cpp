@@ -144,7 +144,7 @@ void PlanMaker::report() {
   out.after.again = plan_->again;
   for (const Loop& l : plan_->loops)
     for (const auto* part : {&l.condition, &l.body})
-      if (*part && (*part)->report) out.loops.push_back((*part)->report->now());
+      if (*part && (*part)->report) out.loops.push_back(*(*part)->report->now());
   std::vector<std::vector<PlanReport::Code>> code;
   for (const RegionFacts& f : facts) {
     code.emplace_back();

@@ -12,6 +12,7 @@
 #include <atomic>
 #include <bit>
 #include <cstdio>
+#include <deque>
 #include <fstream>
 #include <utility>
 
@@ -21,9 +22,27 @@ namespace {
 std::atomic<int> recorders{0};
 std::atomic<std::uint64_t> plans{0};
 
+/// An evaluation that ended. A report is put together when somebody asks for it, because programs evaluate
+/// more often than they ask.
+struct Ended {
+  std::shared_ptr<const FusionReport> plan;
+  std::uint64_t runs;
+  EvaluationNotes notes;
+
+  FusionReport report() const {
+    FusionReport out = *plan;
+    out.runs = runs;
+    out.trigger = {notes.call, notes.line.file_name(), notes.line.line()};
+    out.planned = notes.planned;
+    if (notes.difference) out.difference = *notes.difference;
+    out.stored = notes.stored;
+    return out;
+  }
+};
+
 struct Recorded {
   std::mutex mutex;
-  std::vector<FusionReport> reports;
+  std::deque<Ended> evaluations;
 };
 Recorded& recorded() {
   static Recorded* const r = new Recorded;  // detached threads may evaluate during exit
@@ -50,7 +69,6 @@ void begin_page(const std::string& file) {
 
 void write(const FusionReport& report) {
   const std::string& where = config().explain;
-  if (where.empty()) return;
   if (where == "1") {
     if (report.planned) std::fputs(to_text(report).c_str(), stderr);
     return;
@@ -73,8 +91,9 @@ bool explaining() { return !config().explain.empty() || recorders.load(std::memo
 
 PlanReport::PlanReport(FusionReport report, std::vector<std::vector<std::uint32_t>> regions_of_step,
                        std::vector<std::vector<Code>> code)
-    : report_(std::move(report)), regions_of_step_(std::move(regions_of_step)), code_(std::move(code)) {
-  report_.plan = ++plans;
+    : regions_of_step_(std::move(regions_of_step)), code_(std::move(code)) {
+  report.plan = ++plans;
+  report_ = std::make_shared<const FusionReport>(std::move(report));
 }
 
 bool PlanReport::begin_run() {
@@ -84,39 +103,42 @@ bool PlanReport::begin_run() {
 void PlanReport::measured(std::size_t step, double seconds) {
   const std::vector<std::uint32_t>& regions = regions_of_step_[step];
   const std::lock_guard lock(mutex_);
+  const auto changed = std::make_shared<FusionReport>(*report_);
   for (const std::uint32_t r : regions)  // several kernels of one launch: each its part
-    report_.regions[r].measured_ns = seconds > 0 ? seconds * 1e9 / static_cast<double>(regions.size()) : -1;
+    changed->regions[r].measured_ns = seconds > 0 ? seconds * 1e9 / static_cast<double>(regions.size()) : -1;
+  report_ = changed;
 }
 
-FusionReport PlanReport::now() const {
+std::shared_ptr<const FusionReport> PlanReport::now() const {
   const std::lock_guard lock(mutex_);
-  FusionReport out = report_;
-  out.runs = runs();
+  std::shared_ptr<FusionReport> changed;
   for (std::size_t r = 0; r < code_.size(); ++r)
     for (std::size_t k = 0; k < code_[r].size(); ++k) {
       const Code& code = code_[r][k];
-      out.regions[r].kernels[k].verdict = verdict_of(*code.kernel, code.verdict);
+      const FusionReport::Kernel& was = report_->regions[r].kernels[k];
+      const std::string verdict = verdict_of(*code.kernel, code.verdict);
       const std::uint64_t ns = code.kernel->compile_ns.load(std::memory_order_relaxed);
-      if (ns > 0 && code.verdict != Verdict::Memory)
-        out.regions[r].kernels[k].compile_ns = static_cast<std::int64_t>(ns);
+      const std::int64_t compile_ns =
+          ns > 0 && code.verdict != Verdict::Memory ? static_cast<std::int64_t>(ns) : was.compile_ns;
+      if (was.verdict == verdict && was.compile_ns == compile_ns) continue;
+      if (!changed) changed = std::make_shared<FusionReport>(*report_);
+      changed->regions[r].kernels[k].verdict = verdict;
+      changed->regions[r].kernels[k].compile_ns = compile_ns;
     }
-  return out;
+  if (changed) report_ = std::move(changed);
+  return report_;
 }
 
 bool is_due(const PlanReport& report, bool planned) {
   return planned || recorders.load(std::memory_order_relaxed) > 0 || std::has_single_bit(report.runs());
 }
 
-void deliver(const PlanReport& plan, const EvaluationNotes& notes) {
-  FusionReport report = plan.now();
-  report.trigger = {std::string(notes.call), notes.line.file_name(), notes.line.line()};
-  report.planned = notes.planned;
-  report.difference = notes.difference;
-  report.stored = notes.stored;
-  write(report);
+void deliver(const PlanReport& plan, EvaluationNotes notes) {
+  Ended ended{plan.now(), plan.runs(), std::move(notes)};
+  if (!config().explain.empty()) write(ended.report());
   if (recorders.load(std::memory_order_relaxed) == 0) return;
   const std::lock_guard lock(recorded().mutex);
-  recorded().reports.push_back(std::move(report));
+  recorded().evaluations.push_back(std::move(ended));
 }
 
 }  // namespace kiln::engine
@@ -125,26 +147,28 @@ namespace kiln {
 
 FusionRecorder::FusionRecorder() {
   const std::lock_guard lock(engine::recorded().mutex);
-  first_ = engine::recorded().reports.size();
+  first_ = engine::recorded().evaluations.size();
   ++engine::recorders;
 }
 
 FusionRecorder::~FusionRecorder() {
   const std::lock_guard lock(engine::recorded().mutex);
-  if (--engine::recorders == 0) engine::recorded().reports.clear();
+  if (--engine::recorders == 0) engine::recorded().evaluations.clear();
 }
 
 std::vector<FusionReport> FusionRecorder::reports() const {
   const std::lock_guard lock(engine::recorded().mutex);
-  const std::vector<FusionReport>& all = engine::recorded().reports;
-  return {all.begin() + static_cast<std::ptrdiff_t>(first_), all.end()};
+  std::vector<FusionReport> out;
+  const auto& all = engine::recorded().evaluations;
+  for (std::size_t i = first_; i < all.size(); ++i) out.push_back(all[i].report());
+  return out;
 }
 
 FusionReport FusionRecorder::last() const {
   const std::lock_guard lock(engine::recorded().mutex);
-  if (engine::recorded().reports.size() == first_)
+  if (engine::recorded().evaluations.size() == first_)
     throw UserError("[fusion] nothing was evaluated since the recorder began");
-  return engine::recorded().reports.back();
+  return engine::recorded().evaluations.back().report();
 }
 
 }  // namespace kiln

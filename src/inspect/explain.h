@@ -13,7 +13,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
-#include <string_view>
+#include <string>
 #include <vector>
 
 namespace kiln::engine {
@@ -37,12 +37,13 @@ class PlanReport {
   /// Seconds that a step of a measured run took; 0: not known.
   void measured(std::size_t step, double seconds);
   std::uint64_t runs() const { return runs_.load(std::memory_order_relaxed); }
-  /// The report as it is now: with the latest times, and code that was compiled meanwhile.
-  FusionReport now() const;
+  /// The report as it is now, with the latest times and code that was compiled meanwhile, but without the
+  /// number of runs. Evaluations between which none of that changed share it.
+  std::shared_ptr<const FusionReport> now() const;
 
  private:
   mutable std::mutex mutex_;
-  FusionReport report_;
+  mutable std::shared_ptr<const FusionReport> report_;
   const std::vector<std::vector<std::uint32_t>> regions_of_step_;
   const std::vector<std::vector<Code>> code_;
   std::atomic<std::uint64_t> runs_{0};
@@ -50,16 +51,16 @@ class PlanReport {
 
 /// What an evaluation adds to the report of its plan.
 struct EvaluationNotes {
-  std::string_view call;  // that forced it
+  std::string call;  // that forced it
   SourceLocation line;
   bool planned = false;
-  PlanDifference difference;  // planned: why
+  std::shared_ptr<const PlanDifference> difference;  // planned: why; else none
   std::vector<FusionReport::Stored> stored;
 };
 /// Whether anybody wants the report of an evaluation that ended.
 bool is_due(const PlanReport& report, bool planned);
 /// Gives the report of an evaluation that ended to recorders and to what KILN_EXPLAIN names: a new plan's
 /// whole, a later measured run in short.
-void deliver(const PlanReport& report, const EvaluationNotes& notes);
+void deliver(const PlanReport& report, EvaluationNotes notes);
 
 }  // namespace kiln::engine
