@@ -202,6 +202,8 @@ std::vector<NodeId> Units::stored_by(std::size_t region, FusionVariant variant) 
     case FusionVariant::Stripes:
     case FusionVariant::ByColumns:
     case FusionVariant::RowsOnLanes:
+    case FusionVariant::FewerThreads:
+    case FusionVariant::MoreThreads:
     case FusionVariant::RowsBesideRows:
     case FusionVariant::Untiled:
     case FusionVariant::KnownSizes:

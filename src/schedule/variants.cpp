@@ -162,6 +162,31 @@ void describe_blocks(bool smaller, Facts& f, Target& t) {
     t.threads = smaller ? t.threads * kTimes : std::max(1, t.threads / kTimes);
 }
 
+/// A GPU's rows by teams of twice as many threads, or of half as many: of rows that a team reads in a known
+/// number of steps in half or twice as many. Of columns the parts of a team that share the rows.
+std::optional<Schedule> with_team(const Facts& f, Schedule s, bool more) {
+  constexpr int kLeast = 8, kWarp = 32, kUsual = 128, kMost = 1024;
+  constexpr int kMostSteps = 16;
+  if (is_map(f) || f.states > 0) return {};
+  const auto team_of = [&](int parts) { return more ? parts * 2 : parts / 2; };
+  if (s.form == Form::Rows) {
+    const int team = team_of(s.threads.team);
+    if (team < kLeast || team > kMost || (more && s.steps % 2 != 0) || (!more && 2 * s.steps > kMostSteps))
+      return {};
+    s.steps = more ? s.steps / 2 : s.steps * 2;
+    const int block = team > kWarp ? team : kUsual;  // barriers are a block's
+    s.threads = {static_cast<std::uint16_t>(block), static_cast<std::uint16_t>(team)};
+    return s;
+  }
+  const bool columns = s.form == Form::Columns || s.form == Form::SplitColumns;
+  if (!columns || f.scans || s.tile > 1 || s.strips > 1 || s.kept_from >= 0) return {};
+  const int width = s.threads.team / s.rows;
+  s.rows = team_of(s.rows);
+  if (s.rows == 0 || s.rows * width < 32 || s.rows * width > kMost) return {};
+  s.threads = {static_cast<std::uint16_t>(s.rows * width), static_cast<std::uint16_t>(s.rows * width)};
+  return s;
+}
+
 /// What schedule() chooses for a GPU's region that is described otherwise: each description holds for it too,
 /// or says only what is worth while.
 std::optional<Schedule> varied_gpu(FusionVariant variant, Facts f, Target t, const Schedule& chosen) {
@@ -176,6 +201,8 @@ std::optional<Schedule> varied_gpu(FusionVariant variant, Facts f, Target t, con
       break;
     case FusionVariant::SmallerBlocks:
     case FusionVariant::LargerBlocks: describe_blocks(variant == FusionVariant::SmallerBlocks, f, t); break;
+    case FusionVariant::FewerThreads:
+    case FusionVariant::MoreThreads: return with_team(f, chosen, variant == FusionVariant::MoreThreads);
     case FusionVariant::WholeRows:
       if (!is_split(chosen)) return {};
       f.whole_rows = true;
@@ -267,6 +294,8 @@ std::optional<Schedule> varied(FusionVariant variant, const Facts& f, const Targ
       return s;
     }
     case FusionVariant::Default:
+    case FusionVariant::FewerThreads:
+    case FusionVariant::MoreThreads:
     case FusionVariant::RowsAlone:
     case FusionVariant::OwnTables:
     case FusionVariant::OneTable:
@@ -290,7 +319,7 @@ std::vector<FusionVariant> alternatives(const Facts& facts, const Target& target
       FusionVariant::Untiled,        FusionVariant::PastCaches,    FusionVariant::ThroughCaches,
       FusionVariant::OneThread,      FusionVariant::FewerLanes,    FusionVariant::MoreLanes,
       FusionVariant::FourTimesLanes, FusionVariant::SmallerBlocks, FusionVariant::LargerBlocks,
-      FusionVariant::KnownSizes};
+      FusionVariant::FewerThreads,   FusionVariant::MoreThreads,   FusionVariant::KnownSizes};
   std::vector<FusionVariant> out;
   for (const FusionVariant v : kOrder)
     if (varied(v, facts, target, chosen)) out.push_back(v);

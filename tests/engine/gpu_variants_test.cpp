@@ -10,6 +10,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <functional>
 #include <set>
@@ -39,7 +40,8 @@ class GpuVariants : public testing::CudaTest {
     c.check_nan = c.check_diff = false;
     configure(c);
     engine::set_variant_hook([](std::span<const FusionVariant> ways) {
-      return ways.empty() ? wanted.load() : FusionVariant::Default;
+      const FusionVariant v = wanted;
+      return ways.empty() || std::ranges::find(ways, v) != ways.end() ? v : FusionVariant::Default;
     });
   }
   void TearDown() override {
@@ -60,6 +62,7 @@ class GpuVariants : public testing::CudaTest {
   struct Ran {
     std::vector<std::vector<double>> values;
     std::set<std::string> kernels;
+    std::set<FusionVariant> variants;
   };
   static Ran run(const Program& program, FusionVariant variant) {
     wanted = variant;
@@ -69,8 +72,10 @@ class GpuVariants : public testing::CudaTest {
     {
       const FusionRecorder recorder;
       eval(std::span<const Tensor>(out));
-      for (const FusionReport::Region& r : recorder.last().regions)
+      for (const FusionReport::Region& r : recorder.last().regions) {
+        ran.variants.insert(r.variant);
         for (const FusionReport::Kernel& k : r.kernels) ran.kernels.insert(k.key);
+      }
     }
     wanted = FusionVariant::Default;
     for (const Tensor& t : out) ran.values.push_back(t.astype(DType::Float64).to_vector<double>());
@@ -104,6 +109,13 @@ std::vector<Case> cases() {
       {V::Chunks, {16 * more, 1 << 15}, kF32, [](const Tensor& x) { return max(abs(x), 1); }},
       {V::WholeRows, {3000, 24}, kF32, [](const Tensor& x) { return sum(x, 0); }},
       {V::FewerLanes, {20, 3000}, kF32, [](const Tensor& x) { return sum(x, 0); }},
+      {V::FewerThreads, {40, 512}, kF32, [](const Tensor& x) { return x - max(x, 1, true); }},
+      {V::MoreThreads, {40, 512}, kF32, [](const Tensor& x) { return x - max(x, 1, true); }},
+      {V::FewerThreads, {20, 5000}, kF32, [](const Tensor& x) { return sum(x, 1); }},
+      {V::MoreThreads, {20, 500}, kF32, [](const Tensor& x) { return cumsum(x, 1); }},
+      {V::FewerThreads, {20, 5000}, kF32, [](const Tensor& x) { return cumsum(x, 1); }},
+      {V::FewerThreads, {900, 300}, kF16, [](const Tensor& x) { return argmax(x, 0); }},
+      {V::MoreThreads, {900, 300}, kF32, [](const Tensor& x) { return x - max(x, 0, true); }},
       {V::KnownSizes, {5, 300}, kF32, [](const Tensor& x) { return cumsum(x, 1); }},
       {V::LargerBlocks, {more << 14}, kF32, [](const Tensor& x) { return tanh(sin(tanh(exp(cos(x))))); }},
       {V::KnownSizes, {300, 40}, kF32, [](const Tensor& x) { return argmax(x, 0); }},
@@ -136,6 +148,27 @@ TEST_F(GpuVariants, OfEveryProgramComputeTheSame) {
       SCOPED_TRACE(std::string(name(static_cast<FusionVariant>(v))) + " of " + c.shape.str());
       EXPECT_EQ(run(program, static_cast<FusionVariant>(v)).values, first.values);
     }
+  }
+}
+
+/// Counted, combined in a block's memory, added up for whole rows, and listed by row: or in the result
+/// itself.
+TEST_F(GpuVariants, ScattersCombineInTheResult) {
+  if (!cuda::computes()) GTEST_SKIP() << "kernels do not run on this driver";
+  constexpr std::int64_t kMany = 20000;
+  const Tensor at = (arange(kMany, DType::Int32) * 7919) % 50;
+  const Tensor value = numbers({kMany}), rows = numbers({kMany, 4}), wide = numbers({kMany, 64});
+  const Tensor spread = (arange(kMany, DType::Int32) * 7919) % 8000;
+  for (const std::function<Tensor()>& scatter : std::vector<std::function<Tensor()>>{
+           [&] { return scatter_add(zeros({50}, DType::Int32), at, 1); },
+           [&] { return scatter_add(zeros({50}), at, value); },
+           [&] { return scatter_add(zeros({8000, 4}), spread, rows); },
+           [&] { return scatter_max(zeros({8000, 64}), spread, wide); },
+       }) {
+    const Program program = [&] { return std::vector<Tensor>{scatter()}; };
+    const Ran first = run(program, FusionVariant::Default), other = run(program, FusionVariant::OneTable);
+    EXPECT_EQ(other.values, first.values);
+    EXPECT_TRUE(other.variants.contains(FusionVariant::OneTable));
   }
 }
 

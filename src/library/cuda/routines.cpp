@@ -4,6 +4,7 @@
 #include "library/cuda/blas.h"
 #include "library/cuda/host_product.h"
 #include "library/cuda/scatter.h"
+#include "library/cuda/scatter_ways.h"
 #include "library/cuda/search.h"
 #include "library/cuda/sort.h"
 
@@ -50,6 +51,18 @@ struct Scattering final : Routine {
   }
   std::size_t workspace_bytes(const Call& call) const override {
     return scatter_bytes(library::scatter_of(call), device(call.device.index).l2_bytes);
+  }
+  std::vector<FusionVariant> ways(const Call& call) const override {
+    switch (way_of(library::scatter_of(call), device(call.device.index).l2_bytes)) {
+      case Way::Counted:
+      case Way::Summed:
+      case Way::Listed:
+      case Way::Privately: return {FusionVariant::OneTable};
+      case Way::Set:
+      case Way::Ordered:
+      case Way::Apart: return {};
+    }
+    return {};
   }
   void run(const Call& call, std::byte* workspace) const override {
     scatter(library::scatter_of(call), current_stream(call.device.index), workspace);

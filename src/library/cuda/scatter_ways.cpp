@@ -186,6 +186,7 @@ RowSums::RowSums(const Scatter& call)
 Way way_of(const Scatter& call, std::uint64_t l2_bytes) {
   if (call.how == Combine::Set) return Way::Set;
   if (in_order(call)) return Way::Ordered;
+  if (call.tables == Scatter::Tables::One) return Way::Apart;
   if (counts(call)) return Way::Counted;
   if (adds_rows(call, l2_bytes)) return Way::Summed;
   if (takes_rows(call)) return Way::Listed;
