@@ -20,6 +20,26 @@ struct Part {
   int n, unused;
 };
 
+/// load() of what nobody writes while the kernel runs: loads of one call of an epilogue may overtake the
+/// stores of the one before.
+template <int N, class T>
+__device__ __forceinline__ vec<T, N> load_fixed(const T* __restrict__ p) {
+  constexpr int kBytes = N * sizeof(T), kWord = kBytes < 16 ? kBytes : 16;
+  typedef typename word<kWord>::type W;
+  union {
+    vec<T, N> elements;
+    W words[kBytes / kWord];
+  } u;
+#pragma unroll
+  for (int i = 0; i < kBytes / kWord; ++i) u.words[i] = __ldg(reinterpret_cast<const W*>(p) + i);
+  return u.elements;
+}
+
+template <int N, class T>
+__device__ __forceinline__ vec<T, N> load_fixed(const T* __restrict__ p, int left) {
+  return left >= N ? load_fixed<N>(p) : load<N>(p, left);
+}
+
 __device__ __forceinline__ int tiles_of(int extent, int tile) {
   return int((int64(extent) + tile - 1) / tile);
 }

@@ -239,6 +239,31 @@ __device__ __forceinline__ uint64 tile_descriptor(uint32 at) {
   return uint64((at & 0x3ffff) >> 4) | kLeading << 16 | kStride << 32 | kPermuted128 << 62;
 }
 
+/// The epilogue of this lane's two rows.
+template <bool Whole>
+__device__ __forceinline__ void finish_rows(const Args& args, const TilePlace& place, int part, int row,
+                                            int columns, const float (&sums)[Tile::n / 2]) {
+  constexpr int kPairs = kEachN / 8;
+#pragma unroll
+  for (int h = 0; h < 2; ++h)
+    finish_row<kPairs, Whole>(args, part, place.b, row + 8 * h, place.n, columns,
+                              [&](int p, int j, int e) { return sums[4 * (p * kPairs + j) + 2 * h + e]; });
+}
+
+/// The same where all rows and columns of the tile are there. The part is a constant in each branch, so that
+/// its calls are one run of instructions; the empty asm keeps compilers from making one run for all parts
+/// with a branch in each call.
+template <int Part>
+__device__ __forceinline__ void finish_whole(const Args& args, const TilePlace& place, int row, int columns,
+                                             const float (&sums)[Tile::n / 2]) {
+  if (Part + 1 == Config::kParts || place.p == Part) {
+    asm volatile("" ::"n"(Part));
+    finish_rows<true>(args, place, Part, row, columns, sums);
+  } else if constexpr (Part + 1 < Config::kParts) {
+    finish_whole<Part + 1>(args, place, row, columns, sums);
+  }
+}
+
 __device__ __forceinline__ void consume(const Args& args, const Stages& stages, int rank) {
   const int group = threadIdx.x / 128 - 1, lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
   const int steps = steps_of<Args, Config::kWindows>(args);
@@ -291,12 +316,11 @@ __device__ __forceinline__ void consume(const Args& args, const Stages& stages, 
 
     const TilePlace place = walk.place(args, rank);
     const int columns = part_of<Config::kParts>(args, place.p).n;
-    constexpr int kPairs = kEachN / 8;
-#pragma unroll
-    for (int h = 0; h < 2; ++h)
-      finish_row<kPairs>(args, place.p, place.b, place.m + group * 64 + warp * 16 + 8 * h + lane / 4, place.n,
-                         columns,
-                         [&](int p, int j, int e) { return sums[4 * (p * kPairs + j) + 2 * h + e]; });
+    const int row = place.m + group * 64 + warp * 16 + lane / 4;
+    if constexpr (Config::kWhole)
+      finish_whole<0>(args, place, row, columns, sums);
+    else
+      finish_rows<false>(args, place, place.p, row, columns, sums);
   }
 }
 

@@ -11,6 +11,7 @@
 #include "inspect/statistics.h"
 #include "ir/custom.h"
 #include "ir/layout.h"
+#include "plan/partner_columns.h"
 #include "plan/place_results.h"
 #include "plan/shared_inputs.h"
 #include "plan/turn_windows.h"
@@ -179,6 +180,9 @@ void PlanMaker::share_main_loops() {
     return lower::makes_operands(g_, regions_, made, target);
   });
   if (!target.gpu) return;
+  plan::join_partners(g_, target, regions_, [&](const plan::Region& all) {
+    return lower::meets_partners(g_, regions_, all, target);
+  });
   plan::share_launches(g_, regions_, [&](const plan::Region& a, const plan::Region& b) {
     return lower::shares_launch(g_, regions_, a, b, target);
   });

@@ -131,6 +131,8 @@ Rows rows_of(const plan::Graph& g, const plan::Region& region) {
       if (ir::is_reduce(g[id].op)) add(g[g[id].in[0]].dims);
       continue;
     }
+    // What reads pairs of a product's columns may have its points in another order.
+    if (region.partner > 0 && id == region.product && region.nodes.size() > 1) continue;
     add(g[id].op == Op::loop_stack ? g[id].dims.subspan(1) : g[id].dims);
   }
   if (out.shapes.size() > 1 && out.mask == 0) {  // a map: the shape of highest rank leads
@@ -141,17 +143,26 @@ Rows rows_of(const plan::Graph& g, const plan::Region& region) {
   return out;
 }
 
+/// Where the axis of two points is cut off that one point of the domain stands for.
+std::vector<std::int64_t> cuts_of_halves(const plan::Region& region) {
+  if (region.partner == 0) return {};
+  return {2 * region.partner, region.partner};
+}
+
 Domain of_rows(const plan::Graph& g, const plan::Region& region) {
-  if (region.product != ir::kNoNode) return {Shape(g[region.product].dims), 0, false};
+  if (region.product != ir::kNoNode && region.partner == 0) return {Shape(g[region.product].dims), 0, false};
   const auto [shapes, mask, backwards] = rows_of(g, region);
-  if (shapes.size() == 1) return {shapes[0], mask, backwards};
+  if (shapes.size() == 1 && region.partner == 0) return {shapes[0], mask, backwards};
 
   const Shape& anchor = shapes[0];
   const std::int64_t total = anchor.numel();
   std::vector<std::int64_t> points, more;
   cuts(anchor, points);
-  for (std::size_t s = 1; s < shapes.size(); ++s) {
-    cuts(shapes[s], more);
+  for (std::size_t s = 1; s <= shapes.size(); ++s) {
+    if (s < shapes.size())
+      cuts(shapes[s], more);
+    else
+      more = cuts_of_halves(region);
     for (std::int64_t cut : more) {
       const auto at = std::lower_bound(points.begin(), points.end(), cut, std::greater<>());
       if (at != points.end() && *at == cut) continue;
@@ -171,7 +182,12 @@ Domain of_rows(const plan::Graph& g, const plan::Region& region) {
     if (above / cut == 1 && cut != 1) continue;
     while (axis < anchor.rank() && (axis_below > cut)) axis_below /= anchor[axis++];
     if (axis > 0 && (mask >> (axis - 1)) & 1) d.reduced |= std::uint64_t{1} << d.axes.rank();
-    d.axes.push_back(above / cut);
+    if (cut == region.partner && above == 2 * cut) {
+      d.half = cut;
+      d.half_axis = d.axes.rank();
+    } else {
+      d.axes.push_back(above / cut);
+    }
     above = cut;
   }
   return d;

@@ -14,6 +14,10 @@ struct Domain {
   Shape axes;
   std::uint64_t reduced = 0;
   bool backwards = false;  // the reduced axes are walked from their ends
+  /// Where each point stands for two (plan::Region::partner): how many elements the second one is behind the
+  /// first, and where among the axes the one would stand that has these two. It is no axis of the domain.
+  std::int64_t half = 0;
+  int half_axis = 0;
   /// The axes of values at each level (see plan::Region), all axes first.
   std::vector<std::uint64_t> places = {};
 };

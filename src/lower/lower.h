@@ -69,6 +69,11 @@ bool makes_operands(const plan::Graph& graph, const plan::Regions& regions,
 bool shares_launch(const plan::Graph& graph, const plan::Regions& regions, const plan::Region& region,
                    const plan::Region& other, const schedule::Target& target);
 
+/// Whether a main loop has the two columns of a product at hand that maps read together, as
+/// plan::Region::partner says, and the maps read nothing else of it.
+bool meets_partners(const plan::Graph& graph, const plan::Regions& regions, const plan::Region& region,
+                    const schedule::Target& target);
+
 /// Pre: a region made by plan::fuse over a verified graph. Never fails for such a region.
 Lowered lower(const plan::Graph& graph, const plan::Regions& regions, const plan::Region& region,
               const schedule::Target& target);

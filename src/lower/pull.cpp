@@ -1,6 +1,6 @@
 #include "lower/pull.h"
 
-#include "lower/domain.h"
+#include "lower/pull_points.h"
 #include "lower/pull_predicates.h"
 #include "support/check.h"
 
@@ -15,66 +15,69 @@ using ir::GraphNode;
 using ir::NodeId;
 using ir::Op;
 using ir::OpKind;
-using CoordsId = std::uint32_t;
 
 class Puller {
  public:
   Puller(const plan::Graph& g, const plan::Regions& regions, const plan::Region& region, Domain domain)
-      : g_(g), regions_(regions), region_(region), p_(domain.axes) {
-    p_.domain = domain.axes;
-    p_.reduced = domain.reduced;
-    p_.places = std::move(domain.places);
-    p_.nest = region.nest;
-    IndexSpace& space = p_.space;
-    int last = p_.domain.rank() - 1;
-    while (last > 0 && p_.domain[last] == 1) --last;
-    // Rows that are walked from their ends go from the last to the first: memory is walked one way.
-    const std::uint64_t from_end = !domain.backwards          ? 0
-                                   : (p_.reduced >> last) & 1 ? ~std::uint64_t{0}
-                                                              : p_.reduced;
-    for (int a = 0; a < p_.domain.rank(); ++a) {
-      point_.push_back((from_end >> a) & 1 ? space.add(space.mul(space.axis(a), -1), p_.domain[a] - 1)
-                                           : space.axis(a));
-    }
-    for (const std::uint64_t place : p_.places) {  // row-major position among the points of each level
-      Coords at;
-      Shape dims;
-      for (int a = 0; a < p_.domain.rank(); ++a) {
-        if (!((place >> a) & 1)) continue;
-        at.push_back(point_[static_cast<std::size_t>(a)]);
-        dims.push_back(p_.domain[a]);
-      }
-      p_.linear.push_back(space.linearize(at, dims));
-      points_.push_back(dims.numel());
-    }
-  }
+      : g_(g), regions_(regions), region_(region), p_(domain.axes), points_(p_, std::move(domain)) {}
 
   Pulled run() {
-    for (NodeId out : region_.outputs) {
-      const int level = level_of(out);
-      const bool stack = g_[out].op == Op::loop_stack;
-      const EntryId entry =
-          stack ? loop_stack(out, level > 0) : value(out, base_coords(g_[out].dims, level), -1);
-      p_.outputs.push_back({out, entry, level > 0, level, p_.linear[static_cast<std::size_t>(level)]});
-      if (const auto at = regions_.placements.find(out); at != regions_.placements.end() && !at->second.whole)
-        place(p_.outputs.back(), at->second);
-    }
+    pull_outputs();
+    if (!points_.has_halves()) return std::move(p_);
+    const std::vector<Index> first = p_.linear;
+    points_.take(1);
+    pull_outputs();
+    p_.linear = first;
+    add_product();
+    const std::size_t count = p_.outputs.size() / 2;
+    for (std::size_t o = 0; o < count; ++o)
+      p_.outputs[count + o].behind = p_.outputs[count + o].at.c - p_.outputs[o].at.c;
     return std::move(p_);
   }
 
  private:
+  void pull_outputs() {
+    for (NodeId out : region_.outputs) {
+      if (out == region_.product && reads_partners()) continue;
+      const int level = level_of(out);
+      const bool stack = g_[out].op == Op::loop_stack;
+      const EntryId entry =
+          stack ? loop_stack(out, level > 0) : value(out, points_.base(g_[out].dims, level), -1);
+      p_.outputs.push_back({out, entry, level > 0, level, p_.linear[static_cast<std::size_t>(level)]});
+      if (const auto at = regions_.placements.find(out); at != regions_.placements.end() && !at->second.whole)
+        place(p_.outputs.back(), at->second);
+    }
+  }
+
+  /// Whether others read the product's columns in pairs, perhaps in another order than its own.
+  bool reads_partners() const { return points_.has_halves() && region_.nodes.size() > 1; }
+
+  /// A product that is stored as well, in its own order: halves stand where those of other outputs do.
+  void add_product() {
+    if (!reads_partners() || !std::ranges::binary_search(region_.outputs, region_.product)) return;
+    std::vector<Pulled::Output> both;
+    for (EntryId e = 0; e < p_.entries.size(); ++e)
+      if (p_.entries[e].kind == Entry::Kind::Product)
+        both.push_back({region_.product, e, false, 0, p_.entries[e].index});
+    if (both.size() != 2) return;  // refused by those who ask for such a region
+    if (both[0].at.c > both[1].at.c) std::swap(both[0], both[1]);
+    p_.outputs.insert(p_.outputs.begin() + static_cast<std::ptrdiff_t>(p_.outputs.size() / 2), both[0]);
+    p_.outputs.push_back(both[1]);
+  }
+
   /// Gives an output its index in memory that is not its own.
   void place(Pulled::Output& o, const plan::Placement& at) {
     IndexSpace& s = p_.space;
     const ir::Dims dims = g_[o.node].dims;
-    const CoordsId here = base_coords(dims, o.level);
+    const CoordsId here = points_.base(dims, o.level);
     o.placed = true;
     o.at = s.constant(at.offset);
     for (std::size_t a = 0; a < dims.size(); ++a)
-      if (dims[a] != 1) o.at = s.add(o.at, s.mul(coords_[here][a], at.strides[a]));
+      if (dims[a] != 1) o.at = s.add(o.at, s.mul(points_[here][a], at.strides[a]));
     for (const plan::Placement::Position& p : at.positions)
       o.at = s.add(
-          o.at, s.mul(s.position(value(p.start, intern({}), -1), p.last, p.factor, p.from_back), p.stride));
+          o.at,
+          s.mul(s.position(value(p.start, points_.intern({}), -1), p.last, p.factor, p.from_back), p.stride));
   }
 
   bool own(NodeId id) const { return std::binary_search(region_.nodes.begin(), region_.nodes.end(), id); }
@@ -87,51 +90,6 @@ class Puller {
   /// Where a reduction reads.
   int level_below(NodeId id) const { return region_.nest ? level_of(id) - 1 : 0; }
 
-  CoordsId intern(Coords&& coords) {
-    std::uint64_t h = coords.size();
-    for (const Index& i : coords) {
-      h = (h ^ static_cast<std::uint64_t>(i.c)) * 0x9e3779b97f4a7c15u;
-      for (int t = 0; t < i.n; ++t)
-        h = (h ^ static_cast<std::uint64_t>(i.terms[t].coef * 31 + i.terms[t].atom)) * 0x9e3779b97f4a7c15u;
-      h ^= h >> 29;
-    }
-    auto [it, end] = coords_by_hash_.equal_range(h);
-    for (; it != end; ++it)
-      if (coords_[it->second] == coords) return it->second;
-    const CoordsId id = static_cast<CoordsId>(coords_.size());
-    coords_.push_back(std::move(coords));
-    coords_by_hash_.emplace(h, id);
-    return id;
-  }
-
-  /// Coordinates, in a tensor of these extents, of the current point (or row) of the domain.
-  CoordsId base_coords(std::span<const std::int64_t> dims, int level) {
-    for (const auto& b : base_)
-      if (b.level == level && std::equal(b.dims.begin(), b.dims.end(), dims.begin(), dims.end())) return b.id;
-    Coords c;
-    const Index& linear = p_.linear[static_cast<std::size_t>(level)];
-    if (level == 0 && std::equal(dims.begin(), dims.end(), p_.domain.begin(), p_.domain.end())) {
-      c = point_;
-    } else {
-      p_.space.delinearize(linear, dims, c);
-    }
-    const CoordsId id = intern(std::move(c));
-    base_.push_back({Shape(dims), level, id});
-    return id;
-  }
-
-  /// Right-aligned broadcasting: coordinates of the operand that the point `at` of a tensor of `dims` reads.
-  CoordsId operand_coords(CoordsId at, std::span<const std::int64_t> dims,
-                          std::span<const std::int64_t> operand) {
-    if (std::equal(dims.begin(), dims.end(), operand.begin(), operand.end())) return at;
-    Coords c(operand.size());
-    if (operand.size() > dims.size()) return intern(std::move(c));  // one element
-    const std::size_t skip = dims.size() - operand.size();
-    for (std::size_t a = 0; a < operand.size(); ++a)
-      if (operand[a] != 1) c[a] = coords_[at][a + skip];
-    return intern(std::move(c));
-  }
-
   EntryId push(Entry&& e) {
     p_.each_operand(e, [&](EntryId in) { e.phase = std::max(e.phase, p_.entries[in].phase); });
     if (e.kind == Entry::Kind::Reduce) e.phase = std::max(e.phase + 1, region_.nest ? level_of(e.node) : 0);
@@ -142,15 +100,15 @@ class Puller {
   EntryId load(NodeId id, CoordsId at, std::int32_t predicates) {
     const GraphNode& n = g_[id];
     Entry e{Entry::Kind::Load, id};
-    e.predicates = needed_predicates(p_, predicates, coords_[at]);
+    e.predicates = needed_predicates(p_, predicates, points_[at]);
     e.cost = 1;
     IndexSpace& s = p_.space;
     if (n.op == Op::leaf) {
       const ir::Dims strides = g_.args[static_cast<std::size_t>(n.arg)].strides;
       for (std::size_t a = 0; a < n.dims.size(); ++a)
-        if (n.dims[a] != 1) e.index = s.add(e.index, s.mul(coords_[at][a], strides[a]));
+        if (n.dims[a] != 1) e.index = s.add(e.index, s.mul(points_[at][a], strides[a]));
     } else {
-      e.index = s.linearize(coords_[at], n.dims);
+      e.index = s.linearize(points_[at], n.dims);
     }
     return push(std::move(e));
   }
@@ -179,7 +137,7 @@ class Puller {
       if (p.asked < (operation ? n.in.size() : 1)) {
         const std::size_t k = p.asked++;
         const std::int32_t chain = p.predicates;
-        const CoordsId there = operation ? operand_coords(p.at, n.dims, g_[n.in[k]].dims) : seen_at(n, p.at);
+        const CoordsId there = operation ? points_.operand(p.at, n.dims, g_[n.in[k]].dims) : seen_at(n, p.at);
         made = begin(n.in[k], there, chain);  // `p` may have moved
         continue;
       }
@@ -231,7 +189,7 @@ class Puller {
       case OpKind::Scalar: return push({Entry::Kind::Scalar, id});
       case OpKind::Iota: {
         Entry e{Entry::Kind::Iota, id};
-        e.index = coords_[at][ir::attributes<ir::Iota>(n).axis];
+        e.index = points_[at][ir::attributes<ir::Iota>(n).axis];
         e.cost = 1;
         return push(std::move(e));
       }
@@ -242,16 +200,16 @@ class Puller {
                : n.op == Op::join ? join(n, at, predicates, id)
                                   : update_at(n, at, predicates, id);
       case OpKind::Reduce: {
-        KILN_CHECK_THAT(own(id) && at == base_coords(n.dims, level_of(id)), "reduction ", id,
+        KILN_CHECK_THAT(own(id) && at == points_.base(n.dims, level_of(id)), "reduction ", id,
                         " read off its row");
         Entry e{Entry::Kind::Reduce, id};
         e.place = level_of(id);
-        e.in[0] = value(n.in[0], base_coords(g_[n.in[0]].dims, level_below(id)), -1);
+        e.in[0] = value(n.in[0], points_.base(g_[n.in[0]].dims, level_below(id)), -1);
         if (ir::has(n.op, ir::POSITION)) e.index = reduced_position(n, level_below(id));
         return push(std::move(e));
       }
       case OpKind::Scan: {
-        KILN_CHECK_THAT(own(id) && at == base_coords(n.dims, 0), "scan ", id, " read off its place");
+        KILN_CHECK_THAT(own(id) && at == points_.base(n.dims, 0), "scan ", id, " read off its place");
         Entry e{Entry::Kind::Scan, id};
         e.in[0] = value(n.in[0], at, -1);
         e.cost = 1;
@@ -268,8 +226,10 @@ class Puller {
       case OpKind::Gather: return gather(n, at, predicates, id);
       case OpKind::Contraction: {
         if (!own(id)) break;
-        KILN_CHECK_THAT(at == base_coords(n.dims, false), "product ", id, " read off its place");
+        KILN_CHECK_THAT(region_.partner > 0 || at == points_.base(n.dims, false), "product ", id,
+                        " read off its place");
         Entry e{Entry::Kind::Product, id};
+        if (region_.partner > 0) e.index = p_.space.linearize(points_[at], n.dims);
         e.cost = 1;
         return push(std::move(e));
       }
@@ -283,7 +243,7 @@ class Puller {
   /// Position of the current point among the reduced axes of a reduction, row-major.
   Index reduced_position(const GraphNode& n, int level) {
     const ir::Dims dims = g_[n.in[0]].dims;
-    const Coords& c = coords_[base_coords(dims, level)];
+    const Coords& c = points_[points_.base(dims, level)];
     Index position;
     std::int64_t stride = 1;
     for (std::size_t a = dims.size(); a-- > 0;) {
@@ -303,21 +263,21 @@ class Puller {
       case Op::reshape:
         // The current point seen in other extents is the current point: going through its position and back
         // would end at coordinates that are equal without looking equal.
-        for (int level = 0; level < static_cast<int>(points_.size()); ++level)
-          if (n.numel == points_[static_cast<std::size_t>(level)] && at == base_coords(n.dims, level))
-            return base_coords(in.dims, level);
-        c = s.reshaped(coords_[at], n.dims, in.dims);
+        for (int level = 0; level < points_.levels(); ++level)
+          if (n.numel == points_.count(level) && at == points_.base(n.dims, level))
+            return points_.base(in.dims, level);
+        c = s.reshaped(points_[at], n.dims, in.dims);
         break;
       case Op::arrange: return at;
       case Op::slice_at: {
         const std::size_t axis = ir::attributes<ir::Position>(n).axis;
-        c = coords_[at];
+        c = points_[at];
         if (in.dims[axis] != 1) c[axis] = s.add(c[axis], position(n, 1, in.dims[axis], n.dims[axis]));
         break;
       }
       default: return seen_by_map(n, at);
     }
-    return intern(std::move(c));
+    return points_.intern(std::move(c));
   }
 
   /// The same of an affine view.
@@ -330,13 +290,13 @@ class Puller {
       if (from[a] != 1) c[a] = s.constant(map.first[a]);
     for (const ir::ViewMap::Term& t : map.terms)
       if (from[t.operand_axis] != 1)
-        c[t.operand_axis] = s.add(s.mul(coords_[at][t.axis], t.step), c[t.operand_axis]);
-    return intern(std::move(c));
+        c[t.operand_axis] = s.add(s.mul(points_[at][t.axis], t.step), c[t.operand_axis]);
+    return points_.intern(std::move(c));
   }
 
   /// The start that operand k of a node holds, which is the same at every point.
   Index position(const GraphNode& n, std::size_t k, std::int64_t extent, std::int64_t size) {
-    const EntryId start = value(n.in[k], intern({}), -1);
+    const EntryId start = value(n.in[k], points_.intern({}), -1);
     const auto how = ir::attributes<ir::Position>(n);
     return p_.space.position(start, extent - size, how.factor, how.from_back ? extent : 0);
   }
@@ -346,13 +306,13 @@ class Puller {
     if (update.numel == 0) return value(n.in[1], at, outer);
     const std::size_t axis = ir::attributes<ir::Position>(n).axis;
     const Index start = position(n, 2, n.dims[axis], update.dims[axis]);
-    const Index t = p_.space.add(coords_[at][axis], p_.space.mul(start, -1));
+    const Index t = p_.space.add(points_[at][axis], p_.space.mul(start, -1));
     p_.links.push_back({{t, update.dims[axis], 1}, outer});
     const auto chain = static_cast<std::int32_t>(p_.links.size() - 1);
-    Coords c = coords_[at];
+    Coords c = points_[at];
     c[axis] = update.dims[axis] == 1 ? Index{} : t;
     Entry e{Entry::Kind::Pad, id};
-    e.in[0] = value(n.in[0], intern(std::move(c)), chain);
+    e.in[0] = value(n.in[0], points_.intern(std::move(c)), chain);
     e.in[1] = value(n.in[1], at, outer);
     e.predicates = chain;
     e.predicates_end = outer;
@@ -370,7 +330,7 @@ class Puller {
     for (std::size_t a = 0; a < n.dims.size() && !never; ++a) {
       const std::int64_t low = box.first(a);
       std::int64_t step = box.step(a);
-      Index t = s.add(coords_[at][a], -low);
+      Index t = s.add(points_[at][a], -low);
       const IndexSpace::Divides hits = IndexSpace::divides(step, t);
       never |= hits == IndexSpace::Divides::Never;
       if (hits == IndexSpace::Divides::Always) {
@@ -386,11 +346,11 @@ class Puller {
       if (body.dims[a] != 1) c[a] = step == 1 ? t : s.floor_div(t, step);
     }
     if (never) return value(n.in[1], at, outer);
-    const EntryId inside = value(n.in[0], intern(std::move(c)), chain);
+    const EntryId inside = value(n.in[0], points_.intern(std::move(c)), chain);
     if (chain == outer) return inside;
     Entry e{Entry::Kind::Pad, id};
     e.in[0] = inside;
-    e.in[1] = value(n.in[1], operand_coords(at, n.dims, g_[n.in[1]].dims), outer);
+    e.in[1] = value(n.in[1], points_.operand(at, n.dims, g_[n.in[1]].dims), outer);
     e.predicates = chain;
     e.predicates_end = outer;
     e.cost = 3;
@@ -411,7 +371,7 @@ class Puller {
     for (const NodeId in : n.in) {
       const ir::Dims dims = g_[in].dims;
       const std::int64_t extent = dims[axis];
-      const Index t = s.add(coords_[at][axis], -first);
+      const Index t = s.add(points_[at][axis], -first);
       first += extent;
       const auto [lo, hi] = s.range(t);
       if (hi < 0 || lo >= extent) continue;
@@ -422,8 +382,8 @@ class Puller {
       }
       Coords c(dims.size());
       for (std::size_t a = 0; a < dims.size(); ++a)
-        if (dims[a] != 1) c[a] = a == axis ? t : coords_[at][a];
-      pieces.push_back({value(in, intern(std::move(c)), chain), chain});
+        if (dims[a] != 1) c[a] = a == axis ? t : points_[at][a];
+      pieces.push_back({value(in, points_.intern(std::move(c)), chain), chain});
       if (chain == outer) break;
     }
     if (pieces.empty()) return push({Entry::Kind::Iota, id});  // no point reads it
@@ -463,7 +423,7 @@ class Puller {
   EntryId loop_stack(NodeId id, bool row) {
     const ir::LoopParts& l = regions_.loops.of_result(g_, id);
     const ir::Dims dims = g_[id].dims.subspan(1);
-    const CoordsId at = base_coords(dims, row ? 1 : 0);
+    const CoordsId at = points_.base(dims, row ? 1 : 0);
     const std::int32_t i = loop_run(l, at, dims, -1);
     const auto run = static_cast<std::size_t>(i);
     current_[l.node] = i;
@@ -502,7 +462,7 @@ class Puller {
     for (std::size_t s = 0; s < l.states.size(); ++s) {
       const NodeId state = l.states[s];
       if (!fits_inside(g_[state].dims, dims)) continue;
-      const CoordsId there = operand_coords(at, dims, g_[state].dims);
+      const CoordsId there = points_.operand(at, dims, g_[state].dims);
       const EntryId init = value(g_[state].in[0], there, predicates);
       Entry e{Entry::Kind::LoopState, state};
       e.loop = static_cast<std::int32_t>(run);
@@ -517,7 +477,7 @@ class Puller {
       const EntryId entry = value(next, there, predicates);
       p_.loops[run].nexts.push_back(entry);
     }
-    const EntryId condition = value(l.condition, operand_coords(at, dims, g_[l.condition].dims), predicates);
+    const EntryId condition = value(l.condition, points_.operand(at, dims, g_[l.condition].dims), predicates);
     p_.loops[run].condition = condition;
     return static_cast<std::int32_t>(run);
   }
@@ -527,7 +487,7 @@ class Puller {
   EntryId gather(const GraphNode& n, CoordsId at, std::int32_t outer, NodeId id) {
     const GraphNode& x = g_[n.in[0]];
     if (x.numel == 0) return push({Entry::Kind::Iota, id});
-    const EntryId index = value(n.in[1], operand_coords(at, n.dims, g_[n.in[1]].dims), outer);
+    const EntryId index = value(n.in[1], points_.operand(at, n.dims, g_[n.in[1]].dims), outer);
     const std::size_t axis = ir::attributes<ir::Gather>(n).axis;
     const Index coordinate = p_.space.value(index, x.dims[axis]);
     Coords c(x.dims.size());
@@ -535,14 +495,14 @@ class Puller {
       if (a == axis)
         c[a] = coordinate;
       else if (x.dims[a] != 1)
-        c[a] = coords_[at][a];
+        c[a] = points_[at][a];
     }
     std::int32_t chain = outer;
     if (!counts_below(n.in[1], x.dims[axis])) {
       p_.links.push_back({{coordinate, x.dims[axis], 1}, outer});
       chain = static_cast<std::int32_t>(p_.links.size() - 1);
     }
-    const EntryId inside = value(n.in[0], intern(std::move(c)), chain);
+    const EntryId inside = value(n.in[0], points_.intern(std::move(c)), chain);
     const Entry& there = p_.entries[inside];
     if (chain == outer || (there.kind == Entry::Kind::Load && there.predicates == chain)) return inside;
     Entry e{Entry::Kind::Pad, id};
@@ -561,19 +521,11 @@ class Puller {
     return l.counts() && l.states.front() == index && l.count <= extent;
   }
 
-  struct Base {
-    Shape dims;
-    int level;
-    CoordsId id;
-  };
-
   const plan::Graph& g_;
   const plan::Regions& regions_;
   const plan::Region& region_;
   Pulled p_;
-  std::vector<Coords> coords_;
-  std::unordered_multimap<std::uint64_t, CoordsId> coords_by_hash_;
-  std::vector<Base> base_;
+  Points points_;
   std::vector<Pending> pending_;  // values that wait for operands, the innermost last
   // of values outside loops, and of each run's
   std::vector<std::unordered_map<std::uint64_t, EntryId>> memo_;
@@ -586,8 +538,6 @@ class Puller {
     friend bool operator==(const RunKey&, const RunKey&) = default;
   };
   std::vector<RunKey> runs_;
-  Coords point_;                      // the current point of the domain
-  std::vector<std::int64_t> points_;  // of each level
 };
 
 }  // namespace

@@ -37,7 +37,8 @@ struct Entry {
   plan::NodeId node;                               // Load: the leaf or stored node
   EntryId in[3] = {kNoEntry, kNoEntry, kNoEntry};  // Pad: {body, fill or none: 0}; Reduce, Scan: {value};
                                                    // LoopResult: {state, or a yielded value}
-  Index index;                                     // Load: element offset; Iota: the coordinate
+  Index index;                                     // Load: element offset; Iota: the coordinate;
+                                                   // Product with a partner: the element
   std::int32_t predicates = -1;      // Load: chain that must hold; Pad: the chain's newest links decide
   std::int32_t predicates_end = -1;  // Pad: where the enclosing chain begins
   std::int32_t loop = -1;            // LoopState, LoopResult: the run of a loop
@@ -85,6 +86,8 @@ struct Pulled {
     int level;
     Index at;             // element of its memory
     bool placed = false;  // the memory is not its own, see plan::Placement
+    /// Of the second of two points that one of the domain stands for: elements behind the first.
+    std::int64_t behind = 0;
   };
   std::vector<Output> outputs;
   /// Calls f on every entry that the value of `e` needs: its operands, and those that its coordinates and

@@ -276,7 +276,10 @@ void RegionLowering::store_output(Body& body, const Pulled::Output& o) {
     const bool stream = s_.stream && (o.row ? stores_whole_columns(o) : stores_whole_vectors(o.node));
     buffer = out_buffer_.emplace(o.node, output_buffer(o.node, stream)).first;
   }
-  const E at = to_expr(o.at, kOutputOwner + o.node);
+  Index first = o.at;  // where two points share one of the domain, both take the strides of the first
+  first.c -= o.behind;
+  E at = to_expr(first, kOutputOwner + o.node);
+  if (o.behind != 0) at = at + konst(o.behind);
   body.push_back(store(buffer->second, at, build(o.entry)));
 }
 

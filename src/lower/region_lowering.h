@@ -15,7 +15,7 @@
 //   region_held.cpp     columns that a block keeps in shared memory
 //   region_bunch.cpp    short rows, many of which share a block of threads
 //   region_turned.cpp   the same on a CPU, where lanes are rows
-//   region_product.cpp  the epilogue of a matrix product
+//   region_product.cpp  the epilogue of a matrix product; region_partners.cpp: of two columns of a row
 //   region_made.cpp     an operand that a matrix product makes on the way
 //   region_split.cpp    partial results of chunks, and the finish section that combines them
 //
@@ -96,12 +96,13 @@ class RegionLowering {
         target_(target),
         product_(region.product),
         second_(region.second),
+        partner_(region.partner),
         variant_(region.variant),
         p_(pull(graph, regions, region)),
         k_(out_.kernel) {}
 
   Lowered run();
-  /// Instead of run(), of the first of several products that share a launch; `others` has the rest.
+  /// Of the first of several products that share a launch; `others` has the rest.
   Lowered run_together(std::span<const plan::Region> others);
   /// Instead of run(), of a region that makes a product's operand.
   std::optional<MadeOperand> make_operand(const plan::MadeOperand& what);
@@ -109,6 +110,7 @@ class RegionLowering {
   void expect_columns(std::int64_t columns) { other_columns_ = columns; }
   /// Whether the schedule asks for a kernel with its sizes as constants.
   bool knows_sizes() const { return s_.known_sizes; }
+  bool reads_partners() const;
 
  private:
   using Body = std::vector<Stmt>;
@@ -460,11 +462,9 @@ class RegionLowering {
 
   // Products.
   static DType sum_type(DType element);
-  void collapse_product();
-  void choose_product();
+  void collapse_product(), collapse_partners(), choose_product();
   E product_value(const Entry& e);
-  void build_product();
-  void build_template();
+  void build_product(), build_template();
   std::vector<NodeId> products() const;
   ProductOperand second_operand(kernel::Template& t, NodeId product);
   ProductOperand product_operand(NodeId id), window_operand();
@@ -519,6 +519,7 @@ class RegionLowering {
   const plan::Regions& regions_;
   const schedule::Target& target_;
   const NodeId product_, second_;               // of a contraction, or kNoNode
+  const std::int64_t partner_;                  // see plan::Region
   const plan::WindowView* windows_ = nullptr;   // of a contraction that reads them where they lie
   const std::optional<FusionVariant> variant_;  // of the schedule; nothing: which there are is not asked
   Pulled p_;
@@ -533,8 +534,7 @@ class RegionLowering {
   int phases_ = 0, widest_bytes_ = 1;
   bool random_ = false;
   schedule::Schedule s_;
-  std::vector<int> batch_groups_;  // Product: groups of the batch, the rows, the columns; -1: of one element
-  int row_group_ = -1, column_group_ = -1;
+  std::vector<int> batch_groups_, row_groups_, column_groups_;  // Product: none: of one element
   bool unaligned_ = false;                     // Product, GPU: lanes are no whole vectors of memory
   bool narrow_ = true;                         // Product, GPU: indices of hooks fit 32 bits, so far
   std::int64_t other_columns_ = 0;             // Product, GPU: of others in the launch

@@ -61,6 +61,7 @@ DType RegionLowering::sum_type(DType element) {
 
 /// Batch axes may be one where every access walks them as one; rows and columns stay axes of their own.
 void RegionLowering::collapse_product() {
+  if (partner_ > 0) return collapse_partners();
   const int rank = p_.domain.rank();
   for (int a = 0; a < rank; ++a) {
     if (p_.domain[a] == 1) continue;
@@ -78,12 +79,10 @@ void RegionLowering::collapse_product() {
     }
     groups_.push_back(g);
     const auto number = static_cast<int>(groups_.size()) - 1;
-    if (a + 2 < rank) batch_groups_.push_back(number);
-    if (a + 2 == rank) row_group_ = number;
-    if (a + 1 == rank) column_group_ = number;
+    (a + 2 < rank ? batch_groups_ : a + 2 == rank ? row_groups_ : column_groups_).push_back(number);
   }
   // A CPU's lanes run along rows where there is one column only.
-  if (!target_.gpu && column_group_ < 0) column_group_ = std::exchange(row_group_, -1);
+  if (!target_.gpu && column_groups_.empty()) column_groups_.swap(row_groups_);
 }
 
 void RegionLowering::choose_product() {
@@ -100,7 +99,7 @@ void RegionLowering::choose_product() {
     s_ = std::get<schedule::Schedule>(schedule::schedule(f, target_));
     s_.stream = false;  // the tile's lines are in cache, and readers follow
   } else {
-    const int vector = column_group_ < 0 ? 1 : vector_elements();
+    const int vector = column_groups_.empty() ? 1 : vector_elements();
     s_.lanes = vector >= kWide ? kWide : kPair;
     s_.steps = 1;
     s_.ragged = unaligned_ = vector < kPair;
@@ -112,8 +111,8 @@ void RegionLowering::choose_product() {
 /// The sum at hand, as the product's value.
 E RegionLowering::product_value(const Entry& e) {
   const DType type = g_[e.node].dtype, sum = sum_type(type);
-  const E x =
-      load(e.node == second_ ? second_sums_ : sums_buffer_, sum, sums_row_ ? sums_row_ + lane_ : lane_);
+  const bool other = partner_ > 0 ? e.index.c >= partner_ : e.node == second_;
+  const E x = load(other ? second_sums_ : sums_buffer_, sum, sums_row_ ? sums_row_ + lane_ : lane_);
   return kernel::cast(is_int(type) ? kernel::cast(x, type) : x, compute_type(type));
 }
 
@@ -125,17 +124,16 @@ void RegionLowering::build_product() {
     return new_buffer({BufferDecl::Role::In, sum, bytes}, {BufferSource::Kind::Scratch, 0, 0});
   };
   sums_buffer_ = sums();
-  if (second_ != ir::kNoNode) second_sums_ = sums();
+  if (second_ != ir::kNoNode || partner_ > 0) second_sums_ = sums();
   if (target_.gpu) return build_template();
   const auto given = [&](Size which) { return size(which, 0); };
   const E batch = given(kGivenBatch), row = given(kGivenRow), column = given(kGivenColumn),
           columns = given(kGivenColumns), pitch = given(kGivenPitch);
   LoopDecl grid = open_grid();
   decompose(batch, batch_groups_);
-  if (row_group_ >= 0) axis_[static_cast<std::size_t>(row_group_)] = row + var(grid.var);
+  decompose(row + var(grid.var), row_groups_);
   sums_row_ = var(grid.var) * pitch;
-  const std::vector<int> along = column_group_ < 0 ? std::vector<int>{} : std::vector<int>{column_group_};
-  grid.body.push_back(lane_loop({column, columns}, along, [&](Body& body) { store_full(body); }));
+  grid.body.push_back(lane_loop({column, columns}, column_groups_, [&](Body& body) { store_full(body); }));
   close_grid(std::move(grid), 1);
   for (const E& g : {batch, row, column, columns, pitch})
     out_.given.push_back(static_cast<std::int32_t>(g.node().imm));
@@ -279,8 +277,7 @@ std::int64_t unit_of(const ProductOperand& o, bool by_k, std::size_t line, std::
 void RegionLowering::choose_main_loop(kernel::Template& t, const ProductOperand& a,
                                       std::span<const ProductOperand> all, std::int64_t batches,
                                       std::int64_t m) {
-  constexpr int kHopper = 90, kAmpere = 80;
-  constexpr std::int64_t kFewRows = 16, kLeastTile = 64;
+  constexpr int kHopper = 90, kAmpere = 80, kFewRows = 16, kLeastTile = 64;
   if (!is_half(t.element) || target_.architecture < kAmpere) return;
   const ProductOperand& b = all.front();
   const ir::Dims dims = g_[product_].dims;
@@ -319,6 +316,8 @@ void RegionLowering::choose_main_loop(kernel::Template& t, const ProductOperand&
   }
   t.config = {{"kProducts", count},
               {"kParts", 1},
+              {"kPartner", partner_},
+              {"kWhole", partner_ > 0 && m % 128 == 0 && n % (tile == 2 ? 128 : 256) == 0, true},
               {"kTile", tile},
               {"kWidth", s_.lanes},
               {"kAAlign", a_unit},
@@ -407,16 +406,18 @@ void RegionLowering::add_epilogue(kernel::Template& t, bool one_matrix) {
   const E part = size(kGivenPart, 0), batch = size(kGivenBatch, 0), row = size(kGivenRow, 0),
           column = size(kGivenColumn, 0), left = size(kGivenColumns, 0);
   kernel::Hook epilogue{"epilogue", {}, {sums_buffer_}, {}, {}, -1};
-  if (second_ != ir::kNoNode) epilogue.buffers.push_back(second_sums_);
+  if (second_ != ir::kNoNode || partner_ > 0) epilogue.buffers.push_back(second_sums_);
   for (const E& g : {part, batch, row, column, left})
     epilogue.params.push_back(static_cast<std::uint32_t>(g.node().imm));
   std::vector<int> rows = one_matrix ? batch_groups_ : std::vector<int>{};
-  if (row_group_ >= 0) rows.push_back(row_group_);
+  rows.insert(rows.end(), row_groups_.begin(), row_groups_.end());
   if (!one_matrix) decompose(batch, batch_groups_);
   decompose(row, rows);
-  const std::vector<int> along = column_group_ < 0 ? std::vector<int>{} : std::vector<int>{column_group_};
+  // Of columns that are met in pairs, the first ones of all pairs are the domain's.
+  const E first =
+      partner_ == 0 ? column : column - kernel::index_div(column, konst(2 * partner_)) * konst(partner_);
   const E count = s_.ragged ? left : konst(s_.lanes);
-  epilogue.body.push_back(lane_loop({column, count}, along, [&](Body& body) { store_full(body); }));
+  epilogue.body.push_back(lane_loop({first, count}, column_groups_, [&](Body& body) { store_full(body); }));
   t.hooks.push_back(std::move(epilogue));
 }
 
@@ -449,7 +450,11 @@ void RegionLowering::take_part(Lowered part) {
     out_.tiled.back().buffer += buffers;
   }
   for (kernel::Hook& h : adopt(std::move(from.hooks), part)) t.hooks.push_back(std::move(h));
-  ++std::ranges::find(t.config, "kParts", &kernel::Constant::name)->value;
+  const auto constant = [](kernel::Template& of, std::string_view name) -> std::int64_t& {
+    return std::ranges::find(of.config, name, &kernel::Constant::name)->value;
+  };
+  ++constant(t, "kParts");
+  constant(t, "kWhole") &= constant(from, "kWhole");
   k_.n_params = static_cast<std::uint32_t>(out_.params.size());
   k_.threads.narrow &= part.kernel.threads.narrow;
   out_.grid += part.grid;
@@ -459,12 +464,15 @@ void RegionLowering::take_part(Lowered part) {
 
 bool shares_launch(const plan::Graph& graph, const plan::Regions& regions, const plan::Region& region,
                    const plan::Region& other, const schedule::Target& target) {
-  const auto lowered = [&](const plan::Region& r, const plan::Region& beside) {
+  const auto lowered = [&](const plan::Region& r, const plan::Region& beside) -> std::optional<Lowered> {
     RegionLowering lowering(graph, regions, r, target);
+    if (r.partner > 0 && !lowering.reads_partners()) return std::nullopt;
     lowering.expect_columns(graph[beside.product].dims.back());
     return lowering.run();
   };
-  const Lowered x = lowered(region, other), y = lowered(other, region);
+  const std::optional<Lowered> one = lowered(region, other), another = lowered(other, region);
+  if (!one || !another) return false;
+  const Lowered &x = *one, &y = *another;
   const kernel::Template &a = *x.kernel.main_loop, &b = *y.kernel.main_loop;
   const auto copied = [](const Lowered& l) {
     const auto& hooks = l.kernel.main_loop->hooks;
@@ -477,7 +485,7 @@ bool shares_launch(const plan::Graph& graph, const plan::Regions& regions, const
   };
   return a.name == b.name && has(a, "kParts") && copied(x) == copied(y) &&
          std::ranges::equal(a.config, b.config, [](const kernel::Constant& c, const kernel::Constant& d) {
-           return c.name == d.name && c.value == d.value;
+           return c.name == d.name && (c.value == d.value || c.name == "kWhole");
          });
 }
 

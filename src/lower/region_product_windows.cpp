@@ -165,6 +165,8 @@ void RegionLowering::choose_window_loop(kernel::Template& t, const ProductOperan
               {"kBBatched", 0, true},
               {"kBatched", map && map->dims[3] > 1, true},
               {"kWindows", of_a ? 1 : 2},
+              {"kPartner", 0},
+              {"kWhole", 0, true},
               {"kWindowAxes", static_cast<std::int64_t>(v.axes.size())}};
 }
 

@@ -78,27 +78,63 @@ bool are_side_by_side(const Graph& g, const schedule::Target& target, NodeId pro
   return target.architecture == kHopper && suits_copy_engine(g, product) && suits_copy_engine(g, other);
 }
 
-bool pays_side_by_side(const Graph& g, const schedule::Target& target, NodeId product) {
+bool fills_turns(const Graph& g, const schedule::Target& target, NodeId product, std::int64_t columns,
+                 std::int64_t tile_n) {
   using Templates = schedule::Target::Templates;
-  if (target.templates == Templates::All || is_few(g, product)) return true;
-  // The main loop is nearly as fast as the library's and saves two results' way to memory and back, where the
-  // last turn of tiles keeps most of the device busy too.
-  constexpr std::int64_t kTileM = 128, kTileN = 128;  // of one product
+  if (target.templates == Templates::All) return true;
+  constexpr std::int64_t kTileM = 128, kLeast = 64;
   const ir::GraphNode& p = g[product];
   const std::int64_t n = p.dims.back(), m = p.dims[p.dims.size() - 2];
-  const std::int64_t tiles = p.numel / (m * n) * ((m + kTileM - 1) / kTileM) * ((n + kTileN - 1) / kTileN);
+  if (target.templates != Templates::Few || m <= kLeast || n <= kLeast) return false;
+  const std::int64_t tiles =
+      p.numel / (m * n) * ((m + kTileM - 1) / kTileM) * ((columns + tile_n - 1) / tile_n);
   const std::int64_t turns = (tiles + target.threads - 1) / target.threads;
-  return target.templates == Templates::Few && m > kTileM / 2 && n > kTileN / 2 && tiles >= target.threads &&
-         5 * tiles >= 4 * turns * target.threads;
+  return tiles >= target.threads && 5 * tiles >= 4 * turns * target.threads;
 }
+
+bool pays_side_by_side(const Graph& g, const schedule::Target& target, NodeId product) {
+  // The main loop is nearly as fast as the library's and saves two results' way to memory and back.
+  constexpr std::int64_t kTileN = 128;  // of one product
+  return is_few(g, product) || fills_turns(g, target, product, g[product].dims.back(), kTileN);
+}
+
+NodeId lone_product(const Graph& g, const Region& r) {
+  const bool lone = (r.kind == Region::Kind::Library || r.kind == Region::Kind::Contraction) &&
+                    r.nodes.size() == 1 && r.second == ir::kNoNode && r.parts.empty() && r.partner == 0 &&
+                    ir::info(g[r.nodes.front()].op).kind == ir::OpKind::Contraction;
+  return lone ? r.nodes.front() : ir::kNoNode;
+}
+
+namespace {
+
+/// A product that the library would do, as part of a launch whose other parts read pairs of columns.
+Region beside_partners(Region lone, std::int64_t partner) {
+  lone.kind = Region::Kind::Contraction;
+  lone.product = lone.nodes.front();
+  lone.partner = partner;
+  return lone;
+}
+
+}  // namespace
 
 void share_launches(const Graph& g, Regions& regions,
                     const std::function<bool(const Region&, const Region&)>& can) {
   std::map<NodeId, std::vector<std::size_t>> readers;  // by the operand, in the order of regions
+  std::map<NodeId, std::int64_t> partners;             // of products by a main loop that read this operand
   for (std::size_t r = 0; r < regions.regions.size(); ++r) {
     const Region& x = regions.regions[r];
-    if (x.kind == Region::Kind::Contraction && x.second == ir::kNoNode && is_few(g, x.product))
+    if (x.kind == Region::Kind::Contraction && x.second == ir::kNoNode &&
+        (x.partner > 0 || is_few(g, x.product)))
       readers[g[x.product].in[0]].push_back(r);
+    if (x.partner > 0) partners[g[x.product].in[0]] = x.partner;
+  }
+  for (std::size_t r = 0; r < regions.regions.size() && !partners.empty(); ++r) {
+    const NodeId product = lone_product(g, regions.regions[r]);
+    if (product == ir::kNoNode || !partners.contains(g[product].in[0]) || regions.windows.contains(product) ||
+        is_few(g, product) || !suits_copy_engine(g, product))
+      continue;
+    std::vector<std::size_t>& list = readers[g[product].in[0]];
+    list.insert(std::ranges::upper_bound(list, r), r);
   }
   const Places places(g, regions);
   for (const auto& [operand, list] : readers)
@@ -109,10 +145,20 @@ void share_launches(const Graph& g, Regions& regions,
            j < list.size() && first.parts.size() < kMostParts && refused < kMostRefused; ++j) {
         Region& next = regions.regions[list[j]];
         if (first.nodes.empty() || next.nodes.empty() || !places.may_stand_at(next, list[i])) continue;
-        if (can(first.parts.empty() ? first : first.parts.front(), next))
-          take_part(first, std::exchange(next, {}));
-        else
+        const auto as_part = [&](const Region& x, const Region& beside) {
+          const bool joins = beside.partner > 0 && x.partner == 0 && lone_product(g, x) != ir::kNoNode;
+          return joins ? beside_partners(x, beside.partner) : x;
+        };
+        Region one = as_part(first.parts.empty() ? first : first.parts.front(), next),
+               other = as_part(next, one);
+        if (one.product == ir::kNoNode || other.product == ir::kNoNode || one.partner != other.partner ||
+            !can(one, other)) {
           ++refused;
+          continue;
+        }
+        if (first.parts.empty()) first = std::move(one);
+        take_part(first, std::move(other));
+        next = {};
       }
     }
   std::erase_if(regions.regions, [](const Region& r) { return r.nodes.empty(); });

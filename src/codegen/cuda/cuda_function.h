@@ -39,6 +39,7 @@ class CudaEmitter {
   std::string run();
   /// A hook of a kernel with a main loop: the kernel's body is the hook's, `results` are the hook's. `given`:
   /// for each buffer whether it comes with calls. `name`: of its function, where hooks share theirs.
+  void reads_fixed_operands(bool fixed) { fixed_ = fixed; }
   std::string hook(const kernel::Hook& hook, const std::string& name, const std::vector<bool>& given);
   std::string choice_of_hooks(const kernel::Hook& hook, const std::vector<std::string>& names) const;
   const CudaPreludes& preludes() const { return facts_.preludes; }
@@ -284,6 +285,7 @@ class CudaEmitter {
   std::vector<AccState> accs_;
 
   // Threads that share a Vector loop, and which one it is of them.
+  bool fixed_ = false;  // a hook's operands keep their values while the kernel runs
   int width_ = 1;
   std::string lane_ = "lane";
   // Scratch values that are elements of vectors which stay in registers anyway: how they read there.

@@ -90,8 +90,10 @@ std::string CudaEmitter::load_text(ExprId e, int depth) {
   const bool window = windows_.contains(e), aligned = k_.buffers[n.imm].vector;
   const bool back = window ? along(n.a).step == -1 : backwards(n.a);
   const std::string at = back ? cat(index_text(n.a), " - ", lanes_ - 1) : index_text(n.a);
-  const std::string loaded = cat(window && !aligned ? "load_any<" : "load<", lanes_, ">(", buffer_name(n.imm),
-                                 " + ", at, window ? "" : left(depth), ')');
+  const std::string loaded = cat(window && !aligned ? "load_any<"
+                                 : fixed_           ? "load_fixed<"
+                                                    : "load<",
+                                 lanes_, ">(", buffer_name(n.imm), " + ", at, window ? "" : left(depth), ')');
   if (n.b == kNoExpr) return loaded;
   return cat('(', value(n.b), " ? ", loaded, " : ", vector_type(n.type), "{})");
 }

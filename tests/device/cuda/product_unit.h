@@ -120,13 +120,13 @@ inline std::string source(const Unit& unit) {
   out += "  static constexpr int kProducts = " + number(unit.choice.products) +
          ", kTile = " + number(unit.choice.tile) + ", kAAlign = " + number(unit.a_align) +
          ", kBAlign = " + number(unit.b_align) + ", kWidth = " + number(unit.width) +
-         ", kParts = 1, kARank = 3, kBRank = 3, kWindows = " + number(unit.windows) +
+         ", kParts = 1, kPartner = 0, kARank = 3, kBRank = 3, kWindows = " + number(unit.windows) +
          ", kWindowAxes = " + number(unit.window_axes) + ", kRows = " + number(unit.choice.rows) +
          ", kWarps = " + number(unit.choice.warps) + ", kWarpsPerSm = " + number(unit.choice.warps_per_sm) +
          ";\n";
   out += "  static constexpr bool kAKMajor = " + flag(unit.a_k_major) +
          ", kBKMajor = " + flag(unit.b_k_major) +
-         ", kBatched = false, kMade = false, kWidens = false, kFactored = false;\n};\n";
+         ", kBatched = false, kWhole = false, kMade = false, kWidens = false, kFactored = false;\n};\n";
   out += hooks(unit);
   switch (unit.epilogue) {
     case Epilogue::Store: out += kStore; break;

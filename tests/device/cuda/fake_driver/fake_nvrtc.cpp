@@ -197,6 +197,7 @@ template <class T, class Of> static auto exchange_of(unsigned members, T x, Of o
   meet(warp, members);
   return y;
 }
+template <class T> static T __ldg(const T* p) { return *p; }
 template <class T> static T __shfl_xor_sync(unsigned members, T x, int mask) {
   return exchange_of(members, x, [&](unsigned warp, unsigned lane) { return offered_by<T>(warp + (lane ^ mask)); });
 }
