@@ -12,8 +12,12 @@
 
 namespace kiln::cpu {
 
-/// Rows above this many elements are not for a network: its comparisons an element grow with log(n)^2.
-inline constexpr std::int64_t kNetworkMost = 1024;
+/// Rows above this many elements are not for a network: its comparisons an element grow with log(n)^2. One of
+/// narrow items compares more of them at a time.
+template <class Item>
+inline constexpr std::int64_t kNetworkMost = 8192 / static_cast<std::int64_t>(sizeof(Item));
+/// Rows above this many elements only if more of them are kept than selection takes.
+inline constexpr std::int64_t kNetworkSelects = 1024;
 /// Bytes of a line of a tile: one element of each row.
 inline constexpr std::int64_t kNetworkLine = 64;
 /// Rows of a tile.

@@ -260,6 +260,7 @@ struct Beginnings {
 
 struct Rows {
   std::int64_t count = 1, length = 0, inner = 1;  // inner: elements of the axes behind the sorted one
+  std::int64_t kept = 0;
   bool alone = false;                             // see Sort
   int threads = 1;
   explicit Rows(const Sort& call) : alone(call.rows_alone), threads(call.one_thread ? 1 : thread_count()) {
@@ -268,13 +269,15 @@ struct Rows {
       if (a > call.axis) inner *= call.in.dims[a];
     }
     length = call.in.dims[call.axis];
+    kept = call.kept;
   }
   /// Whether threads share rows out; otherwise they share each row.
   bool spread() const { return count > 1 && (count >= threads || length < kParallelAbove); }
   /// Whether rows are sorted side by side, in tiles of this kind.
   template <class Tile>
   bool side_by_side() const {
-    return !alone && length <= kNetworkMost && count >= Tile::kRows;
+    return !alone && length <= (kept < length / kSelectBelow ? kNetworkSelects : Tile::kMost) &&
+           count >= Tile::kRows;
   }
   /// The least of `n` items of work that a thread takes.
   std::int64_t grain(std::int64_t n, std::int64_t least) const {

@@ -25,7 +25,8 @@ class Tile {
   using Order = std::conditional_t<kPaired, PairSort, TileSort<Item>>;
   static constexpr std::int64_t kRows = kNetworkRows<Item>;
   static constexpr std::int64_t kRoom = 64;  // lines
-  static_assert(kNetworkMost <= 1 << 16, "positions of two bytes");
+  static constexpr std::int64_t kMost = kNetworkMost<Item>;     // elements of a row
+  static_assert(kMost <= 1 << 16, "positions of two bytes");
   struct Functions {
     Order order;
     TransposeRows<Item> rows;  // or, if null:
