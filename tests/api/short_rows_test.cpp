@@ -167,7 +167,7 @@ TEST(ShortRows, CastsOfEveryFloatToEveryInteger) {
 
 TEST(ShortRows, SortsOfRowsUpToThoseThatNetworksTake) {
   for (const DType dtype : {DType::Int8, DType::BFloat16, DType::Float32, DType::Int64, DType::Float64})
-    for (const std::int64_t n : {257, 500, 1024, 1025}) {
+    for (const std::int64_t n : {257, 500, 1024, 1025, 2048, 4096, 4097}) {
       const Tensor x = numbers(dtype, {70, n}, true);
       const auto what = cat(name(dtype), " rows of ", n);
       expect_agreement([&] { return sort(x, 1, true); }, what);
