@@ -6,7 +6,7 @@
 #include "support/check.h"
 
 #include <algorithm>
-#include <optional>
+#include <map>
 #include <set>
 
 namespace kiln::plan {
@@ -66,10 +66,22 @@ class Joiner {
       : g_(g), target_(target), regions_(regions), can_(can) {}
 
   void run() {
-    for (std::size_t at = 0; at < regions_.regions.size(); ++at) {
-      const NodeId product = lone_product(g_, regions_.regions[at]);
-      if (product != ir::kNoNode && suits(product)) join(at, product);
-    }
+    std::vector<std::size_t> suited;  // regions
+    for (const Region& r : regions_.regions)
+      if (const NodeId product = lone_product(g_, r); product != ir::kNoNode)
+        columns_[g_[product].in[0]] += g_[product].dims.back();
+    for (std::size_t at = 0; at < regions_.regions.size(); ++at)
+      if (const NodeId product = lone_product(g_, regions_.regions[at]);
+          product != ir::kNoNode && suits(product)) {
+        suited.push_back(at);
+        readers_[product];
+      }
+    if (suited.empty()) return;
+    for (std::size_t r = 0; r < regions_.regions.size(); ++r)
+      each_below(g_, regions_, regions_.regions[r], [&](NodeId id) {
+        if (const auto it = readers_.find(id); it != readers_.end()) it->second.push_back(r);
+      });
+    for (const std::size_t at : suited) join(at, lone_product(g_, regions_.regions[at]));
     std::erase_if(regions_.regions, [](const Region& r) { return r.nodes.empty(); });
   }
 
@@ -77,28 +89,15 @@ class Joiner {
   /// Whether a main loop takes the product, and is about as fast as the library.
   bool suits(NodeId product) const {
     constexpr std::int64_t kTileN = 256;
-    std::int64_t columns = 0;  // of all products that may share the launch
-    for (const Region& r : regions_.regions)
-      if (const NodeId other = lone_product(g_, r);
-          other != ir::kNoNode && g_[other].in[0] == g_[product].in[0])
-        columns += g_[other].dims.back();
     return !regions_.windows.contains(product) && suits_copy_engine(g_, product) &&
-           fills_turns(g_, target_, product, columns, kTileN);
+           fills_turns(g_, target_, product, columns_.at(g_[product].in[0]), kTileN);
   }
 
   void join(std::size_t at, NodeId product) {
-    std::optional<std::size_t> reader;
-    bool others = is_root(product) || g_[product].held;
-    for (std::size_t r = at + 1; r < regions_.regions.size(); ++r) {
-      bool reads = false;
-      each_below(g_, regions_, regions_.regions[r], [&](NodeId id) { reads |= id == product; });
-      if (!reads) continue;
-      if (!reader && !are_maps(g_, regions_.regions[r], g_[product].numel)) return;
-      others |= reader.has_value();
-      if (!reader) reader = r;
-    }
-    if (!reader) return;
-    Region& maps = regions_.regions[*reader];
+    const std::vector<std::size_t>& readers = readers_.at(product);
+    if (readers.empty() || !are_maps(g_, regions_.regions[readers.front()], g_[product].numel)) return;
+    const bool others = readers.size() > 1 || is_root(product) || g_[product].held;
+    Region& maps = regions_.regions[readers.front()];
     Region all = maps;
     all.kind = Region::Kind::Contraction;
     all.product = product;
@@ -144,6 +143,8 @@ class Joiner {
   const schedule::Target& target_;
   Regions& regions_;
   const std::function<bool(const Region&)>& can_;
+  std::map<NodeId, std::int64_t> columns_;  // of the products that have this first operand, together
+  std::map<NodeId, std::vector<std::size_t>> readers_;  // of a product: regions, in their order
 };
 
 }  // namespace
