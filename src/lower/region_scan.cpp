@@ -41,14 +41,17 @@ std::uint32_t RegionLowering::log_add_exp(DType type) {
   // stands for the distance of equal infinities, which is NaN; their sums do not matter.
   const E apart = -kernel::abs(greatest - x), bound = x.lit(type == DType::Float64 ? -700 : -87);
   const E within = kernel::select(bound < apart, apart, bound);
-  const bool own_exp = target_.gpu && !target_.strict;
-  const E smaller =
-      own_exp || type == DType::Float64 ? function(ir::Op::exp, within) : expand_exp_in_range(within);
+  const bool own_exp = target_.gpu && !target_.strict, single = type == DType::Float32;
+  const bool shorter = single && !target_.gpu && !target_.strict;
+  const E smaller = shorter              ? expand_exp_by_shift(within)
+                    : own_exp || !single ? function(ir::Op::exp, within)
+                                         : expand_exp_in_range(within);
   const E grows = greatest < x;
   const E of_greater = kernel::select(grows, x_sum, sum), of_smaller = kernel::select(grows, sum, x_sum);
   m.merge = {kernel::max(x, greatest).id,
              (k_.fma ? kernel::fma(of_smaller, smaller, of_greater) : of_smaller * smaller + of_greater).id};
-  m.show = (greatest + function(ir::Op::log, sum)).id;
+  // The sum is 0 of nothing but minus infinities, else at least 1 or NaN.
+  m.show = (greatest + (shorter ? expand_log_from_one(sum) : function(ir::Op::log, sum))).id;
   const auto at =
       static_cast<std::uint32_t>(std::find(k_.customs.begin(), k_.customs.end(), m) - k_.customs.begin());
   if (at == k_.customs.size()) k_.customs.push_back(std::move(m));

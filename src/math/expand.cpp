@@ -5,6 +5,7 @@
 #include "support/check.h"
 
 #include <cmath>
+#include <type_traits>
 
 namespace kiln::lower {
 
@@ -53,13 +54,30 @@ struct OnGpu {
   static E quotient(E x, E y) { return x * reciprocal(y); }
 };
 struct OnCpu {
+  /// 2^r on |r| <= 1/2: 2^-18.5
+  static E fraction_power(E r, E first = {}) {
+    const E rest = math::horner(r, {0x1.62e0dcp-1, 0x1.ec06dap-3, 0x1.ca1440p-5, 0x1.3997d6p-7});
+    return fma(rest, r, first ? first : r.lit(0x1.ffffe8p-1));
+  }
+  /// 2^(x scale) as 2^r, and 2^(n + up) in one shift, where x scale = n + r. Pre: -126 <= n + up <= 127.
+  struct Parts {
+    E fraction, power;
+  };
+  static Parts parts(E x, double scale, int up, E first = {}) {
+    const E factor = x.lit(scale), magic = x.lit(0x1.8p23 + 127 + up);
+    const E t = fma(x, factor, magic);
+    const E bits = bitcast(t, DType::Int32) << x.lit(DType::Int32, 23);
+    return {fraction_power(fma(x, factor, magic - t), first), bitcast(bits, DType::Float32)};
+  }
   /// 2^(x scale)
   static E power(E x, double scale) {
     const E y = math::within(scale == 1 ? x : x * scale, -151, 129), whole = round_even(y);
-    // 2^r on |r| <= 1/2: 2^-18.5
-    const E p =
-        math::horner(y - whole, {0x1.ffffe8p-1, 0x1.62e0dcp-1, 0x1.ec06dap-3, 0x1.ca1440p-5, 0x1.3997d6p-7});
-    return kernel::scale(p, whole);
+    return kernel::scale(fraction_power(y - whole), whole);
+  }
+  /// The same for -185 <= x scale <= 60; subnormal results are rounded once.
+  static E low_power(E x, double scale) {
+    const Parts p = parts(x, scale, 64);
+    return p.fraction * p.power * 0x1p-64;
   }
   /// Pre: x is of ordinary size.
   static E reciprocal(E x) { return quotient(x.lit(1), x); }
@@ -70,12 +88,32 @@ template <class On>
 E exp_roughly(E x) {
   return On::power(x, math::kLog2e);
 }
-
-/// y / (1 + e^-x), by e^-|x|, which does not overflow.
+/// e^x, x <= 20.
 template <class On>
-E logistic_roughly(E x, E y) {
-  const E e = exp_roughly<On>(-kernel::abs(x));
-  return (y * kernel::select(x < 0.0, e, x.lit(1))) * On::reciprocal(e + 1.0);
+E low_exp_roughly(E x) {
+  if constexpr (std::is_same_v<On, OnGpu>)
+    return exp_roughly<On>(x);
+  else
+    return On::low_power(math::at_least(x, -110.0), math::kLog2e);
+}
+
+/// 1 / (1 + e^-x) and y times that.
+template <class On>
+E logistic_roughly(E x, E y = {}) {
+  if constexpr (std::is_same_v<On, OnGpu>) {
+    // by e^-|x|, which does not overflow
+    const E e = exp_roughly<On>(-kernel::abs(x));
+    return ((y ? y : x.lit(1)) * kernel::select(x < 0.0, e, x.lit(1))) * On::reciprocal(e + 1.0);
+  } else {
+    // Dividend and divisor times 2^-40, so that e^110 does not overflow.
+    // What is y / 2 next to 0 ends on the right side of it, where half types may have no number between.
+    const E below = bitcast(x, DType::Int32) < x.lit(DType::Int32, 0);
+    const E first = y ? kernel::select(below, x.lit(0x1.00000cp+0), x.lit(0x1.ffffe8p-1)) : E{};
+    const auto p = On::parts(math::within(x, -110.0, 20.0), -math::kLog2e, -40, first);
+    const E scale = x.lit(0x1p-40);
+    const E value = On::quotient(scale, fma(p.fraction, p.power, scale));
+    return y ? y * value : value;
+  }
 }
 
 /// e^(-a^2 / 2) Q(a), with Q(a) = erfc(a / sqrt 2) / 2 e^(a^2 / 2) = t P(t), t = 1 / (1 + 0.308 a): 2^-17.9
@@ -85,7 +123,10 @@ E normal_tail_roughly(E a) {
   const E t = On::reciprocal(fma(a, a.lit(0x1.3b645ap-2), a.lit(1)));
   const E p = t * math::horner(t, {0x1.f84f84p-4, 0x1.e6efe8p-4, 0x1.179f18p-3, 0x1.dc9892p-8, 0x1.8456c2p-3,
                                    -0x1.34f64ep-4});
-  return p * On::power(a * a, -math::kLog2e / 2);
+  if constexpr (std::is_same_v<On, OnGpu>)
+    return p * On::power(a * a, -math::kLog2e / 2);
+  else
+    return p * On::low_power(a * a, -math::kLog2e / 2);
 }
 
 /// As math::gelu, max(x, 0) - a Q(a); zero beyond a = 15.
@@ -112,7 +153,7 @@ E gelu_tanh_roughly(E x) {
 /// max(x, 0) + log(1 + e), e = e^-|x|; log(1 + e) / e on [0, 1]: 2^-19.6.
 template <class On>
 E softplus_roughly(E x) {
-  const E e = exp_roughly<On>(-kernel::abs(x));
+  const E e = low_exp_roughly<On>(-kernel::abs(x));
   const E rest = math::horner(e, {0x1.ffffd6p-1, -0x1.ffddd6p-2, 0x1.530a72p-2, -0x1.e15bf6p-3, 0x1.319c54p-3,
                                   -0x1.0ffb5ap-4, 0x1.cf5f7p-7});
   return fma(e, rest, max(x, x.lit(0)));
@@ -121,7 +162,7 @@ E softplus_roughly(E x) {
 /// x tanh(log(1 + w)) = x n / (n + 2), n = w (w + 2), w = e^x.
 template <class On>
 E mish_roughly(E x) {
-  const E w = exp_roughly<On>(math::at_most(x, 20.0)), n = w * (w + 2.0);
+  const E w = low_exp_roughly<On>(math::at_most(x, 20.0)), n = w * (w + 2.0);
   return math::at_least(x, -1000.0) * (n * On::reciprocal(n + 2.0));
 }
 
@@ -139,7 +180,7 @@ E expand_roughly(ir::Op op, E x) {
   switch (op) {
     case ir::Op::exp: return exp_roughly<On>(x);
     case ir::Op::exp2: return On::power(x, 1);
-    case ir::Op::sigmoid: return logistic_roughly<On>(x, x.lit(1));
+    case ir::Op::sigmoid: return logistic_roughly<On>(x);
     case ir::Op::silu: return logistic_roughly<On>(x, math::at_least(x, -1000.0));  // -inf times 0 is NaN
     case ir::Op::erfc: return erfc_roughly<On>(x);
     case ir::Op::gelu: return gelu_roughly<On>(x);
@@ -202,8 +243,12 @@ E expand_tanh_beside_one(E x) {
 }
 
 E expand_cpu(ir::Op op, bool rough, E x, E y, E z, DType type) {
-  if (rough && x.type() == DType::Float32)
-    if (const E e = expand_roughly<OnCpu>(op, x)) return e;
+  if (x.type() == DType::Float32) {
+    if (rough)
+      if (const E e = expand_roughly<OnCpu>(op, x)) return e;
+    if (op == ir::Op::sigmoid) return expand_sigmoid_by_shift(x);
+    if (op == ir::Op::silu) return expand_silu_by_shift(x);
+  }
   return expand(op, x, y, z, type);
 }
 

@@ -28,6 +28,14 @@ E whole_log2(E x) {
   return fma(x, x.lit(kLog2e), magic) - magic;
 }
 
+E exp_slope(E r, double factor) {
+  const double* c = kExpTail.begin();
+  const auto lit = [&](int k) { return r.lit(c[k] * factor); };
+  const E r2 = r * r;
+  const E tail = fma(fma(lit(4), r2, fma(r, lit(3), lit(2))), r2, fma(r, lit(1), lit(0)));
+  return fma(tail, r, r.lit(factor));
+}
+
 E exp_poly(E r) { return fma(exp_slope(r), r, r.lit(1)); }
 E exp_poly_rest(E r) { return horner(r, kExpTail) * r * r; }
 

@@ -67,6 +67,8 @@ inline constexpr double kLn2Lo = -0x1.05c610p-29;
 // One polynomial on |r| <= ln2 / 2, 2^-28.2, in the forms that round least where they are used.
 E exp_poly(E r);       // e^r
 E exp_poly_rest(E r);  // e^r - 1 - r, to the same absolute error
+/// (e^r - 1) / r times a power of two.
+E exp_slope(E r, double factor);
 
 /// The integer next to x log2(e), as a float. Pre: |x| <= 2^21 or NaN.
 E whole_log2(E x);

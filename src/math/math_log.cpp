@@ -1,4 +1,5 @@
 // Logarithms and the inverse hyperbolic functions.
+#include "math/expand.h"
 #include "math/math.h"
 #include "math/math_core.h"
 
@@ -35,22 +36,24 @@ struct LogParts {
   E n, f, f2, h;
 };
 
-LogParts log_parts(E x) {
-  const E f = mantissa(x) - 1.0;
+LogParts log_parts(E n, E mantissa) {
+  const E x = n, f = mantissa - 1.0;
   // (log(1 + f) - f + f^2 / 2) / f^3: 2^-27.5
   const E f2 = f * f;
   const E p = horner_pairs(f, f2,
                            {0x1.5555a4p-2, -0x1.000044p-2, 0x1.99696ep-3, -0x1.54ef08p-3, 0x1.2886acp-3,
                             -0x1.0d9192p-3, 0x1.ac8af6p-4, -0x1.710fe8p-5});
-  return {exponent(x), f, f2, fma(p, f, x.lit(-0.5))};
+  return {n, f, f2, fma(p, f, x.lit(-0.5))};
 }
+LogParts log_parts(E x) { return log_parts(exponent(x), mantissa(x)); }
+
+E log_of(const LogParts& p) { return fma(p.n, p.n.lit(kLn2), fma(p.h, p.f2, p.f)); }
 
 }  // namespace
 
 E log(E x) {
   if (is_f64(x)) return call(MathFn::Log, x);
-  const LogParts p = log_parts(x);
-  return fma(p.n, x.lit(kLn2), fma(p.h, p.f2, p.f));
+  return log_of(log_parts(x));
 }
 
 E log2(E x) {
@@ -96,3 +99,17 @@ E atanh(E x) {
 }
 
 }  // namespace kiln::lower::math
+
+namespace kiln::lower {
+
+kernel::E expand_log_from_one(kernel::E x) {
+  // Exponent and mantissa by integers: 3/4 is the least mantissa.
+  const kernel::E bits = bitcast(x, DType::Int32);
+  const kernel::E above = (bits - x.bits(DType::Int32, 0x3f400000)) & x.bits(DType::Int32, 0xff800000u);
+  const kernel::E mantissa = bitcast(bits - above, DType::Float32);
+  const kernel::E log =
+      math::log_of(math::log_parts(kernel::cast(above, DType::Float32) * 0x1p-23, mantissa));
+  return fma(x, x.lit(0), log);  // NaN
+}
+
+}  // namespace kiln::lower

@@ -301,6 +301,7 @@ Schedule schedule_scan(const Facts& f, const Target& t, const Extents& e, Schedu
       return s;
     }
     s.lanes = last >= 4 * lanes ? widen(lanes, f.prims) : lanes;
+    if (f.prims >= kLongAnyway && last >= 16 * lanes) s.lanes = 4 * lanes;  // a step waits for the one before
     const bool stripes =
         last >= 4 * lanes && e.reduced >= kStripeAbove && e.reduced * e.kept > kSmallWork && !f.in_parts;
     s.form = stripes ? Form::Stripes : Form::Columns;

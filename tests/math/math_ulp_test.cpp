@@ -3,6 +3,7 @@
 // Every function is swept over all exponents, both signs, subnormals, specials and the neighbourhoods where
 // behaviour changes. Prints one row a function: | name | max ulp | at | primitives |, the table of
 // docs/accuracy.md. KILN_TEST_EXHAUSTIVE=n sweeps every n-th of all 2^32 operands (1: all of them).
+#include "math/expand.h"
 #include "math/math.h"
 #include "math/math_function.h"
 
@@ -11,6 +12,7 @@
 #include <gtest/gtest.h>
 #include <mpfr.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstdio>
@@ -164,6 +166,8 @@ const Unary kUnary[] = {
     {"erfc", 0.51, math::erfc, std::erfc, mp<mpfr_erfc>},
     {"sigmoid", 2.1, math::sigmoid, fast_sigmoid, mp_sigmoid},
     {"silu", 2.0, math::silu, fast_silu, mp_silu},
+    {"sigmoid_by_shift", 2.1, expand_sigmoid_by_shift, fast_sigmoid, mp_sigmoid},
+    {"silu_by_shift", 2.0, expand_silu_by_shift, fast_silu, mp_silu},
     {"gelu", 2.0, math::gelu, fast_gelu, mp_gelu},
     {"gelu_tanh", 2.0, math::gelu_tanh, fast_gelu_tanh, mp_gelu_tanh},
     {"softplus", 0.51, math::softplus, fast_softplus, mp_softplus},
@@ -271,6 +275,43 @@ TEST_P(MathUlp, StaysWithinItsBound) {
 
 INSTANTIATE_TEST_SUITE_P(F32, MathUlp, ::testing::ValuesIn(kUnary),
                          [](const auto& param) { return std::string(param.param.name); });
+
+/// e^x below a maximum and the logarithm of the sum of such, in the ranges that they are made for.
+TEST(MathUlpInRange, ExpByShiftAndLogFromOne) {
+  const auto inside = [](float x, float low, float high) { return std::min(std::max(x, low), high); };
+  struct Case {
+    const char* name;
+    E (*expand)(E);
+    double (*want)(double);
+    float low, high;
+    double bound;
+  } const cases[] = {{"exp", expand_exp_by_shift, std::exp, -87, 88, 1.0},
+                     {"log", expand_log_from_one, std::log, 1, 0x1p100f, 1.0}};
+  for (const Case& c : cases) {
+    Function f([&](E x, E) { return c.expand(x); });
+    double worst = 0;
+    for (std::uint64_t k = 0; k < (std::uint64_t{1} << 32); k += 65521) {
+      const float any = std::bit_cast<float>(static_cast<std::uint32_t>(k));
+      if (std::isnan(any)) continue;
+      const float x = inside(any, c.low, c.high);
+      float got = 0;
+      f.run(1, &x, &x, &got);
+      const double want = c.want(static_cast<double>(x));
+      if (want != 0) worst = std::max(worst, std::abs(got - want) / std::ldexp(1.0, std::ilogb(want) - 23));
+      if (want == 0) EXPECT_EQ(got, 0.0f);
+    }
+    EXPECT_LE(worst, c.bound) << c.name;
+    const float nan = std::numeric_limits<float>::quiet_NaN();
+    float got = 0;
+    f.run(1, &nan, &nan, &got);
+    EXPECT_TRUE(std::isnan(got)) << c.name;
+  }
+  Function log([&](E x, E) { return expand_log_from_one(x); });
+  const float zero = 0;
+  float got = 0;
+  log.run(1, &zero, &zero, &got);
+  EXPECT_TRUE(std::isfinite(got));
+}
 
 // ---- functions of two operands
 // ----------------------------------------------------------------------------------

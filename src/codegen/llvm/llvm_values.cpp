@@ -140,14 +140,12 @@ Value* ValueBuilder::scale(Value* a, Value* b) {
     });
   }
   // Two factors of half the exponent, so that only the second product rounds. Adding 1.5 * 2^23 leaves b in
-  // the low bits: unlike a conversion, that is defined for the NaN which comes with a NaN `a`.
+  // the low bits: unlike a conversion, that is defined for the NaN which comes with a NaN `a`. Twice the bias
+  // of an exponent is added with it, and the shifts drop everything else.
   Type* i32 = like(a, b_.getInt32Ty());
-  Value* shifted = b_.CreateFAdd(b, llvm::ConstantFP::get(a->getType(), 0x1.8p23));
-  Value* n = b_.CreateSub(b_.CreateBitCast(shifted, i32), splat(i32, 0x4b400000));
+  Value* n = b_.CreateBitCast(b_.CreateFAdd(b, llvm::ConstantFP::get(a->getType(), 0x1.8p23 + 2 * 127)), i32);
   Value* half = b_.CreateAShr(n, 1);
-  auto power = [&](Value* e) {
-    return b_.CreateBitCast(b_.CreateAdd(b_.CreateShl(e, 23), splat(i32, 0x3f800000)), a->getType());
-  };
+  auto power = [&](Value* e) { return b_.CreateBitCast(b_.CreateShl(e, 23), a->getType()); };
   return b_.CreateFMul(b_.CreateFMul(a, power(half)), power(b_.CreateSub(n, half)));
 }
 
