@@ -121,8 +121,49 @@ Value* FunctionEmitter::vector(ExprId e) {
   each_operand(n, [&](ExprId o) { in[i++] = vector(o); });
   return place(at_.depth_of(e), e, vector_, [&]() -> Value* {
     if (n.prim == Prim::Call1 || n.prim == Prim::Call2) return call(n, in);
+    if (takes_memory(n))
+      for (Value*& v : in)
+        if (v) v = from_constants(v);
     return v_.compute(n.prim, n.type, pool_[n.prim == Prim::Select ? n.b : n.a].type, in[0], in[1], in[2]);
   });
+}
+
+/// Whether an instruction of the target takes one of its operands, a constant of all lanes, from memory, but
+/// only a whole register of it: AVX2, which broadcasts constants in instructions of their own. AVX-512
+/// broadcasts them on the way; with less, LLVM keeps whole registers of them by itself.
+bool FunctionEmitter::takes_memory(const ExprNode& n) const {
+  const bool arithmetic =
+      n.prim == Prim::Fma || n.prim == Prim::Mul || n.prim == Prim::Add || n.prim == Prim::Sub;
+  return arithmetic && is_float(n.type) && target_.vector_bytes == 32 && target_.fma &&
+         lanes_ * static_cast<int>(size_of(n.type)) % 32 == 0;
+}
+
+/// A constant of all lanes as loads of whole registers, each from an address of its own in a run of equal
+/// numbers: LLVM makes a load that is read once an operand of its reader, and would make equal loads one.
+Value* FunctionEmitter::from_constants(Value* v) {
+  auto* constant = llvm::dyn_cast<llvm::Constant>(v);
+  auto* element = constant ? llvm::dyn_cast_or_null<llvm::ConstantFP>(constant->getSplatValue()) : nullptr;
+  if (!element) return v;
+  llvm::Type* t = element->getType();
+  const unsigned lanes = static_cast<unsigned>(lanes_in(v)), bytes = t->getScalarSizeInBits() / 8;
+  const unsigned width = 32 / bytes, registers = lanes / width;
+  llvm::GlobalVariable*& run = runs_[element];
+  if (!run) {
+    const llvm::SmallVector<llvm::Constant*, 16> equal(64 / bytes, element);
+    auto* type = llvm::ArrayType::get(t, equal.size());
+    run = new llvm::GlobalVariable(module_, type, true, llvm::GlobalValue::PrivateLinkage,
+                                   llvm::ConstantArray::get(type, equal), "run");
+    run->setAlignment(llvm::Align(64));
+    run->setUnnamedAddr(llvm::GlobalValue::UnnamedAddr::Global);
+  }
+  llvm::SmallVector<Value*, 8> parts;
+  for (unsigned r = 0; r < registers; ++r) {
+    Value* at = b_.CreateConstGEP1_32(t, run, r % (width + 1));
+    auto* part = b_.CreateAlignedLoad(FixedVectorType::get(t, width), at, llvm::Align(bytes));
+    part->setMetadata(llvm::LLVMContext::MD_invariant_load, llvm::MDNode::get(c_, {}));
+    parts.push_back(part);
+  }
+  return llvm::concatenateVectors(b_, parts);
 }
 
 /// The bound that decides a comparison of positions whose difference grows, or falls, by one from lane to

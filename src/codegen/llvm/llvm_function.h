@@ -4,9 +4,9 @@
 // is computed once a row, what nothing varies in once a call. Inside a Vector loop varying expressions are
 // vectors of the loop's lane count (LLVM splits those wider than a register), everything else is scalar.
 //
-// The class is implemented by topic: llvm_ir.cpp, llvm_loops.cpp, llvm_guards.cpp, llvm_windows.cpp,
-// llvm_parts.cpp, llvm_expressions.cpp, llvm_memory.cpp, llvm_prefetch.cpp, llvm_random.cpp,
-// llvm_accumulators.cpp.
+// The class is implemented by topic: llvm_ir.cpp, llvm_loops.cpp, llvm_stages.cpp, llvm_guards.cpp,
+// llvm_windows.cpp, llvm_parts.cpp, llvm_expressions.cpp, llvm_memory.cpp, llvm_prefetch.cpp,
+// llvm_random.cpp, llvm_accumulators.cpp.
 #pragma once
 
 #include "codegen/llvm/llvm_values.h"
@@ -15,6 +15,7 @@
 #include "kernel/nouns.h"
 #include "kernel/placement.h"
 
+#include <llvm/ADT/DenseMap.h>
 #include <llvm/ADT/STLFunctionalExtras.h>
 #include <llvm/IR/Module.h>
 
@@ -86,7 +87,10 @@ class FunctionEmitter {
   int quotients_on_divider(const LoopDecl& l);
   void set_lanes(int lanes);
   void vector_loop(const LoopDecl& l);
-  void lane_body(const LoopDecl& l, Value* rest, bool is_last);
+  void lane_body(const LoopDecl& l, Value* rest, bool is_last, llvm::function_ref<void()> inside = nullptr);
+  std::vector<ExprId> chain_of(const LoopDecl& l, std::vector<ExprId>& last_reader);
+  std::vector<ExprId> waists(const LoopDecl& l);
+  void loop_in_stages(const LoopDecl& l, const std::vector<ExprId>& cuts);
   void loop_side_by_side(const LoopDecl& l);
   void store_transposed(const Stmt& s, std::size_t serial_depth, const std::vector<Value*>& iterations);
   void set_mask(Value* rest);
@@ -205,6 +209,8 @@ class FunctionEmitter {
     Value* change;  // of the loop's variable, where its value does
   };
   std::optional<LaneBound> lane_bound(const ExprNode& n);
+  bool takes_memory(const ExprNode& n) const;
+  Value* from_constants(Value* v);
   Value* bound_of(const LaneBound& bound);
   std::vector<Guard> guards_of(const LoopDecl& l);
   bool guarded_loop(const LoopDecl& l);
@@ -374,6 +380,7 @@ class FunctionEmitter {
   std::vector<Filled> filled_;  // by buffer; empty: not asked yet
 
   std::vector<Scope> scopes_;
+  llvm::DenseMap<llvm::Constant*, llvm::GlobalVariable*> runs_;  // of equal numbers (from_constants)
   std::vector<Value*> scalar_, vector_;
   std::vector<AccState> accs_;
 

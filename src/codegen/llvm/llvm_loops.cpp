@@ -10,6 +10,8 @@ namespace kiln::codegen {
 
 // vector primitives up to which full and masked bodies are both emitted
 constexpr std::size_t kTwoBodies = 70;
+// … where accumulators would be masked without registers of masks, and be spilled for it
+constexpr std::size_t kTwoReductions = 160;
 
 void FunctionEmitter::block(const std::vector<Stmt>& body) {
   for (const Stmt& s : body) {
@@ -173,14 +175,15 @@ void FunctionEmitter::set_lanes(int lanes) {
 
 /// The body of a Vector loop. `rest`: the elements left, of which it masks the lanes beyond; null: all lanes
 /// are on. `is_last`: there are fewer than lanes.
-void FunctionEmitter::lane_body(const LoopDecl& l, Value* rest, bool is_last) {
+void FunctionEmitter::lane_body(const LoopDecl& l, Value* rest, bool is_last,
+                                llvm::function_ref<void()> inside) {
   lane_offsets_.clear();
   windows_.clear();
   any_lane_.clear();
   v_.keep_on_divider(quotients_on_divider(l));
   if (rest) set_mask(rest);
   is_last_ = is_last;
-  block(l.body);
+  inside ? inside() : block(l.body);
   mask_ = remaining_ = nullptr;
   lane_offsets_.clear();
 }
@@ -200,9 +203,11 @@ bool FunctionEmitter::splits_tail(const LoopDecl& l) {
 void FunctionEmitter::vector_loop(const LoopDecl& l) {
   set_lanes(l.lanes);
   if (guarded_loop(l)) return;
+  if (const std::vector<ExprId> cuts = waists(l); !cuts.empty()) return loop_in_stages(l, cuts);
   Value* end = scalar(l.extent);
   Value* step = b_.getInt64(static_cast<std::uint64_t>(lanes_));
-  if ((contains_loop(l) && !splits_tail(l)) || body_size(l) > kTwoBodies) {
+  const std::size_t most = l.accs.empty() || target_.avx512 ? kTwoBodies : kTwoReductions;
+  if ((contains_loop(l) && !splits_tail(l)) || body_size(l) > most) {
     counted(l, b_.getInt64(0), end, step, [&](Value* i) { lane_body(l, b_.CreateSub(end, i), false); });
     return;
   }
