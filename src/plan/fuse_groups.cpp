@@ -464,31 +464,38 @@ bool Fuser::reads(int b, int a) const {
 
 /// Regions that read the same memory point by point become one.
 void Fuser::merge_siblings() {
+  constexpr std::size_t kNear = 8;  // readers of one array that are tried with each of them
   std::vector<std::uint32_t> by_producer(edges_.size());
   std::iota(by_producer.begin(), by_producer.end(), 0u);
   std::stable_sort(by_producer.begin(), by_producer.end(),
                    [&](std::uint32_t a, std::uint32_t b) { return edges_[a].producer < edges_[b].producer; });
-  for (std::size_t i = 0; i + 1 < by_producer.size(); ++i) {
-    const Edge &x = edges_[by_producer[i]], &y = edges_[by_producer[i + 1]];
-    if (x.producer != y.producer || x.relation != Relation::Same || y.relation != Relation::Same) continue;
-    int a = group_of_[x.consumer], b = group_of_[y.consumer];
-    if (a == b) continue;
-    if (order_.place(a) > order_.place(b)) std::swap(a, b);
-    const Group &ga = groups_[static_cast<std::size_t>(a)], &gb = groups_[static_cast<std::size_t>(b)];
-    if (has_any(ga, orders_.alone) || has_any(gb, orders_.alone)) continue;
-    if (ga.points != gb.points || ga.points == 0 || ga.points < t_.fuse_least || ga.library || gb.library)
-      continue;
-    const auto reads_all = [&](NodeId id) { return reads_at(id) == group(id).levels.place[0]; };
-    if (!reads_all(x.consumer) || !reads_all(y.consumer)) continue;
-    Fit f{Unifier(ga.space, gb.space), {}, false};
-    if (!f.atoms.same(ga.levels.place[0], gb.levels.place[0]) || !f.atoms.finish() || !join_levels(ga, gb, f))
-      continue;
-    if (f.levels.n > 2) continue;
-    if (runs_loops_again(ga, gb, false) || runs_against(ga, gb)) continue;
-    if (!too_much(ga, gb).empty() || inputs_of(ga, gb).size() > kMaxEdges) continue;
-    if (!needs_rows(ga, gb, false).empty() || reads(b, a) || path_around(a, b)) continue;
-    merge(a, b, f);
-  }
+  for (std::size_t i = 0; i + 1 < by_producer.size(); ++i)
+    for (std::size_t j = i + 1; j < std::min(by_producer.size(), i + kNear); ++j) {
+      const Edge &x = edges_[by_producer[i]], &y = edges_[by_producer[j]];
+      if (x.producer != y.producer) break;
+      if (x.relation == Relation::Same && y.relation == Relation::Same) merge_readers(x.consumer, y.consumer);
+    }
+}
+
+/// Makes one region of those of two nodes that read the same memory point by point, where it fits.
+void Fuser::merge_readers(NodeId x, NodeId y) {
+  int a = group_of_[x], b = group_of_[y];
+  if (a == b) return;
+  if (order_.place(a) > order_.place(b)) std::swap(a, b);
+  const Group &ga = groups_[static_cast<std::size_t>(a)], &gb = groups_[static_cast<std::size_t>(b)];
+  if (has_any(ga, orders_.alone) || has_any(gb, orders_.alone)) return;
+  if (ga.points != gb.points || ga.points == 0 || ga.points < t_.fuse_least || ga.library || gb.library)
+    return;
+  const auto reads_all = [&](NodeId id) { return reads_at(id) == group(id).levels.place[0]; };
+  if (!reads_all(x) || !reads_all(y)) return;
+  Fit f{Unifier(ga.space, gb.space), {}, false};
+  if (!f.atoms.same(ga.levels.place[0], gb.levels.place[0]) || !f.atoms.finish() || !join_levels(ga, gb, f))
+    return;
+  if (f.levels.n > 2) return;
+  if (runs_loops_again(ga, gb, false) || runs_against(ga, gb)) return;
+  if (!too_much(ga, gb).empty() || inputs_of(ga, gb).size() > kMaxEdges) return;
+  if (!needs_rows(ga, gb, false).empty() || reads(b, a) || path_around(a, b)) return;
+  merge(a, b, f);
 }
 
 }  // namespace kiln::plan

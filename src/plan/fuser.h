@@ -223,6 +223,7 @@ class Fuser {
   // ---- siblings
   bool reads(int b, int a) const;
   void merge_siblings();
+  void merge_readers(NodeId x, NodeId y);
 
   // ---- products
   void join_products();

@@ -2,6 +2,7 @@
 #include "support/check.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 namespace kiln::schedule {
@@ -474,11 +475,14 @@ Schedule schedule_cpu(const Facts& f, const Target& t) {
 }
 
 /// Whether a GPU reads elements twice and writes them sooner in one kernel of so many items, which may leave
-/// multiprocessors without work, than in a kernel for each time. `held`: the one kernel reads them once.
+/// multiprocessors without work, than in a kernel for each time. `held`: the one kernel reads them once. Rows
+/// that no cache has for the second time take so long that the last round of them counts.
 bool faster_together(std::int64_t items, std::int64_t total, bool columns, bool held, const Target& t) {
   const double bytes = 4.0 * static_cast<double>(total);
-  const double busy =
-      std::min(1.0, static_cast<double>(items) / (t.threads * (columns ? kColumnBlocks : 1.0)));
+  const double at_once = t.threads * (columns ? kColumnBlocks : 1.0),
+               rounds = static_cast<double>(items) / at_once;
+  const bool cached = held || 8 * total <= items * t.l2_bytes;
+  const double busy = columns || cached ? std::min(1.0, rounds) : rounds / std::ceil(rounds);
   return (held ? 2 : 4) * bytes / t.bytes_per_ns / busy <= 4 * bytes / t.bytes_per_ns + 2 * t.launch_ns;
 }
 

@@ -21,7 +21,8 @@ constexpr std::size_t kMostShared = 8;      // reductions of a kernel
 
 class Sharer {
  public:
-  Sharer(Graph& graph, double launch_bytes) : g_(graph), launch_bytes_(launch_bytes), add_(graph) {}
+  Sharer(Graph& graph, double launch_bytes, std::int64_t held)
+      : g_(graph), launch_bytes_(launch_bytes), held_(held), add_(graph) {}
 
   Renumbering run() {
     first_.assign(g_.size(), 0);
@@ -62,11 +63,13 @@ class Sharer {
   }
 
   /// A position would need its value beside it. What is spread over the elements again would share a kernel
-  /// with what is made of it.
+  /// with what is made of it, which gains nothing where a row is so long that its elements come from memory
+  /// again.
   bool is_shared(NodeId id) const {
     const GraphNode& n = g_[id];
-    return ir::is_reduce(n.op) && !ir::has(n.op, ir::POSITION) && n.numel > 0 &&
-           spread_[id] < g_[n.in[0]].numel;
+    if (!ir::is_reduce(n.op) || ir::has(n.op, ir::POSITION) || n.numel == 0) return false;
+    const std::int64_t elements = g_[n.in[0]].numel;
+    return spread_[id] < elements || elements / n.numel > held_;
   }
 
   /// The most elements of what is made of each node.
@@ -161,6 +164,7 @@ class Sharer {
 
   Graph& g_;
   const double launch_bytes_;
+  const std::int64_t held_;
   ir::Builder add_;
   std::vector<int> level_;
   std::vector<std::int64_t> spread_;
@@ -170,6 +174,8 @@ class Sharer {
 
 }  // namespace
 
-Renumbering share_reductions(Graph& graph, double launch_bytes) { return Sharer(graph, launch_bytes).run(); }
+Renumbering share_reductions(Graph& graph, double launch_bytes, std::int64_t held) {
+  return Sharer(graph, launch_bytes, held).run();
+}
 
 }  // namespace kiln::transform

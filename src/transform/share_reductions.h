@@ -6,8 +6,9 @@
 
 namespace kiln::transform {
 
-/// `launch_bytes`: read in the time of one more kernel. Values change in the last bits: sums are added up in
-/// another order. Not for the strict mode.
-Renumbering share_reductions(ir::Graph& graph, double launch_bytes);
+/// `launch_bytes`: read in the time of one more kernel. `held`: elements that a kernel keeps near while it
+/// reads them again. Values change in the last bits: sums are added up in another order. Not for the strict
+/// mode.
+Renumbering share_reductions(ir::Graph& graph, double launch_bytes, std::int64_t held);
 
 }  // namespace kiln::transform

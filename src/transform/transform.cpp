@@ -84,7 +84,7 @@ Transformed transform(ir::Graph graph, const Wishes& wishes) {
   if (wishes.places_results) follow(wishes.places_results(t.graph));
   if (wishes.aligns_orders) follow(align_orders(t.graph));
   if (wishes.shares_reductions) {
-    follow(share_reductions(t.graph, wishes.reductions->launch_bytes));
+    follow(share_reductions(t.graph, wishes.reductions->launch_bytes, wishes.reductions->held));
     follow(cse(t.graph));  // what others begin with may be one of the reductions
     follow(dce(t.graph));
   }

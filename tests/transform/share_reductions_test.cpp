@@ -15,7 +15,8 @@ using ir::NodeId;
 using ir::Op;
 
 constexpr DType f32 = DType::Float32;
-constexpr double kLaunch = 1024;  // bytes
+constexpr double kLaunch = 1024;      // bytes
+constexpr std::int64_t kHeld = 4096;  // elements
 
 /// The axes of all reductions, in order.
 std::vector<std::uint64_t> masks(const GraphBuilder& b) {
@@ -27,7 +28,7 @@ std::vector<std::uint64_t> masks(const GraphBuilder& b) {
 
 std::vector<std::uint64_t> shared(GraphBuilder& b) {
   const auto expected = b.values();
-  share_reductions(b.graph, kLaunch);
+  share_reductions(b.graph, kLaunch, kHeld);
   ir::verify(b.graph);
   EXPECT_EQ(b.values(), expected);
   return masks(b);
@@ -48,6 +49,16 @@ TEST(ShareReductions, CommonAxesComeFirst) {
   b.root(b.reduce(Op::reduce_max, b.op(Op::multiply, {x, y}), 3));
   b.root(b.reduce(Op::reduce_min, b.op(Op::add, {y, x}), 6));
   EXPECT_EQ(shared(b), (std::vector<std::uint64_t>{2, 1, 2, 4}));
+}
+
+/// What is made of them reads the rows once more, wherever it is computed.
+TEST(ShareReductions, LongRowsAreReadOnceForAllThatIsSpreadOverThem) {
+  GraphBuilder b;
+  const NodeId x = b.leaf(f32, {8, 8192});
+  const NodeId rows = b.broadcast(b.reduce(Op::reduce_max, x, 2), {8, 8192}),
+               all = b.broadcast(b.reduce(Op::reduce_max, x, 3), {8, 8192});
+  b.root(b.op(Op::multiply, {b.op(Op::subtract, {x, rows}), all}));
+  EXPECT_EQ(shared(b), (std::vector<std::uint64_t>{2, 2, 1}));
 }
 
 TEST(ShareReductions, OthersStay) {
@@ -95,7 +106,7 @@ TEST(ShareReductions, PartsOfHalvesAreFloats) {
   const NodeId x = b.leaf(DType::BFloat16, {64, 32});
   b.root(b.reduce(Op::reduce_max, x, 2));
   b.root(b.reduce(Op::reduce_sum, x, 3));
-  share_reductions(b.graph, kLaunch);
+  share_reductions(b.graph, kLaunch, kHeld);
   ir::verify(b.graph);
   EXPECT_EQ(masks(b), (std::vector<std::uint64_t>{2, 2, 1}));
   EXPECT_EQ(std::ranges::count_if(b.graph.nodes, [](const auto& n) { return n.op == Op::cast; }), 2);

@@ -234,6 +234,7 @@ schedule::Target target_of(const DeviceInfo& d) {
   t.launch_ns = 3000;
   t.scans = std::int64_t{1024} * t.threads;
   t.held = 1 << 15;  // in the registers of the largest block
+  t.run_bytes = 64;  // below that warps ask for parts of the same lines
   t.op_cost = lower::op_costs(true);
   return t;
 }
