@@ -80,7 +80,11 @@ transform::Wishes wishes(const schedule::Target& target, Device device) {
   if (target.gpu && target.architecture >= kAmpere && target.templates >= schedule::Target::Templates::Few)
     w.turns_windows = plan::turn_windows;
   if (target.gpu && target.attentions) w.places_results = plan::place_results;
-  if (target.scans > 0) w.scans = transform::ScanCosts{target.scans};
+  if (target.scans > 0) {
+    w.scans = transform::ScanCosts{target.scans};
+    w.scans->slab_bytes = schedule::kBunchBytes;
+    w.scans->row_bytes = schedule::kBunchBytes / schedule::kBunchThreads;
+  }
   return w;
 }
 

@@ -32,8 +32,23 @@ bool RegionLowering::runs_through(const Index& index) const {
                      [&](const Term& t) { return t.atom < p_.space.axis_count(); });
 }
 
+/// A GPU's threads also copy rows some of which are not there, and slabs that do not lie one after the other.
 bool RegionLowering::bunched(const Entry& e) const {
-  return e.kind == Entry::Kind::Load && !e.inside && e.predicates < 0 && runs_through(e.index);
+  if (e.kind != Entry::Kind::Load || e.inside) return false;
+  return target_.gpu ? runs_in_slabs(e.index) : e.predicates < 0 && runs_through(e.index);
+}
+
+/// Whether an index does so within each point of the first group, perhaps backwards along what is scanned.
+bool RegionLowering::runs_in_slabs(const Index& index) const {
+  std::int64_t stride = 1;
+  for (std::size_t g = groups_.size(); g-- > 0;) {
+    const std::int64_t by = index.coef(groups_[g].last);
+    const bool apart = g == 0 && by > 0 && !groups_[g].reduced;
+    if (by != stride && !(groups_[g].reduced && by == -stride) && !apart) return false;
+    stride *= groups_[g].extent;
+  }
+  return std::all_of(index.terms, index.terms + index.n,
+                     [&](const Term& t) { return t.atom < p_.space.axis_count(); });
 }
 
 /// What a bunch would have in shared or scratch memory, in bytes an element, and how many elements go there
@@ -46,17 +61,17 @@ void RegionLowering::find_bunch(schedule::Facts& f) const {
     return;
   std::int64_t bytes = 0, elements = target_.gpu ? 8 : 2;
   bool aligned = true;
-  const auto add = [&](NodeId node, std::int64_t base, std::int64_t first) {
-    const std::int64_t size = size_of(g_[node].dtype);
+  const auto add = [&](NodeId node, std::int64_t base, const Index& index) {
+    const std::int64_t size = size_of(g_[node].dtype), first = index.c;
     bytes += size;
     elements =
         target_.gpu ? std::min(elements, kAccessBytes / size) : std::max(elements, kAccessBytes / size);
-    aligned &= base % kAccessBytes == 0 && first * size % kAccessBytes == 0;
+    aligned &= base % kAccessBytes == 0 && first * size % kAccessBytes == 0 && runs_through(index);
   };
   for (const auto& o : p_.outputs) {
     if (o.row || slab) continue;
-    if (!runs_through(o.at) || g_[o.node].op == Op::loop_stack) return;
-    add(o.node, o.placed ? g_.args[regions_.placements.at(o.node).arg].alignment : 0, o.at.c);
+    if (!(target_.gpu ? runs_in_slabs(o.at) : runs_through(o.at)) || g_[o.node].op == Op::loop_stack) return;
+    add(o.node, o.placed ? g_.args[regions_.placements.at(o.node).arg].alignment : 0, o.at);
   }
   for (const Entry& e : p_.entries) {
     if (!bunched(e)) {
@@ -65,7 +80,7 @@ void RegionLowering::find_bunch(schedule::Facts& f) const {
     }
     const GraphNode& n = g_[e.node];
     ++f.bunch_operands;
-    add(e.node, n.op == Op::leaf ? g_.args[static_cast<std::size_t>(n.arg)].alignment : 0, e.index.c);
+    add(e.node, n.op == Op::leaf ? g_.args[static_cast<std::size_t>(n.arg)].alignment : 0, e.index);
   }
   f.bunch_bytes = static_cast<int>(bytes);
   f.bunch_vector = aligned || !target_.gpu ? static_cast<int>(elements) : 1;

@@ -396,6 +396,7 @@ class RegionLowering {
   void build_tiled_columns();
   bool runs_through(const Index& index) const;
   bool bunched(const Entry& e) const;
+  bool runs_in_slabs(const Index& index) const;
   void find_bunch(schedule::Facts& f) const;
   E bunch_index(DType type);
   std::uint32_t bunch_tile(DType type, std::int64_t elements);

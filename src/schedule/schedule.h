@@ -50,6 +50,9 @@ constexpr std::int64_t kAddedByLane = 1024;
 /// Elements of the axes that share the lanes with another outside them, at most (Schedule::fold).
 constexpr std::int64_t kMostFolded = 2048;
 
+/// GPU: bytes that a bunch of rows has in shared memory at most, and threads that go along its rows then.
+constexpr std::int64_t kBunchBytes = 32 << 10, kBunchThreads = 128;
+
 /// What a region looks like after its axes were collapsed.
 struct Facts {
   struct Axis {

@@ -196,7 +196,7 @@ bool bunch_rows(const Facts& f, const Target& t, Schedule& s) {
     int threads;
     std::int64_t bytes;
   };
-  constexpr Size kSizes[] = {{256, 16 << 10}, {128, 32 << 10}};
+  constexpr Size kSizes[] = {{2 * kBunchThreads, kBunchBytes / 2}, {kBunchThreads, kBunchBytes}};
   for (const Size& size : kSizes) {
     const std::int64_t slab = rows * reduced, fits = size.bytes / f.bunch_bytes / slab,
                        busy = outer / (std::int64_t{kWaves} * 2 * t.threads),
@@ -253,8 +253,8 @@ Schedule schedule_scan(const Facts& f, const Target& t, const Extents& e, Schedu
   s.form = Form::Rows;
   if (e.reduced <= 8 * s.lanes * 4)
     s.threads = {128, 8};
-  else if (e.reduced <= 32 * s.lanes * 16)
-    s.threads = {128, 32};
+  else if (e.reduced <= 32 * s.lanes * (e.kept >= std::int64_t{t.threads} * kBusy / 8 ? 128 : 16))
+    s.threads = {128, 32};  // a block combines its threads at each step
   else if (e.kept < kFewRows)
     s.threads = {kMaxBlock, kMaxBlock};
   return s;

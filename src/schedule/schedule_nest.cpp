@@ -18,6 +18,7 @@ constexpr std::int64_t kFewRows =
     1 << 15;  // elements that one thread of a CPU handles sooner than two are woken
 constexpr std::int64_t kRowsKept = 96 << 10;  // bytes of results that a thread of a CPU keeps between sweeps
 constexpr std::int64_t kHeldRows = 16 << 10;  // bytes of results that a GPU's block keeps beside its slab
+constexpr double kWarpsBusy = 16;             // of a multiprocessor, where each goes down columns of its own
 constexpr double kMargin = 1.03;              // what a nest must bring at least
 
 std::int64_t along(const Facts& f, int level) {
@@ -150,7 +151,8 @@ bool nest_pays(const NestFacts& f, const Target& t) {
   const double points = static_cast<double>(f.kept * f.outer * f.innermost);
   std::int64_t items = f.kept;
   if (f.last_level < 0) items = std::max<std::int64_t>(1, items / (t.gpu ? 32 : t.vector_bytes / 4));
-  double busy = std::min(1.0, static_cast<double>(items) / t.threads);
+  const double at_once = t.gpu && f.last_level < 0 ? t.threads * kWarpsBusy : t.threads;
+  double busy = std::min(1.0, static_cast<double>(items) / at_once);
   if (!t.gpu && points <= kFewRows) busy = 1;
   // Lanes go along short rows of memory, or down columns that no cache holds.
   const double slab = 4 * static_cast<double>(f.innermost) * static_cast<double>(f.last);

@@ -14,8 +14,13 @@
 namespace kiln::transform {
 namespace {
 
-constexpr std::int64_t kLeastChunk = 32;  // elements: what comes before a chunk is then little beside it
-constexpr std::int64_t kLeastRun = 8;     // adjacent bytes across the scans
+constexpr std::int64_t kLeastChunk = 32;   // elements: what comes before a chunk is then little beside it
+constexpr std::int64_t kLeastRun = 8;      // adjacent bytes across the scans
+constexpr std::int64_t kLongTotals = 512;  // one after the other: as long as two launches take
+constexpr std::int64_t kWord = 4;          // bytes of an element that is accessed as fast as a vector
+constexpr std::int64_t kLine = 128;        // bytes that memory is read by
+constexpr std::int64_t kLeastStaged = 8;   // elements of a chunk in shared memory
+constexpr std::int64_t kMostStaged = 64;
 
 /// How two values become one, for each fold, and the reduction with the same fold.
 struct Combination {
@@ -42,24 +47,69 @@ class Splitter {
 
   Renumbering run() {
     return rebuild(g_, [&](NodeId, const GraphNode& n) {
-      const std::int64_t chunks = ir::is_scan(n.op) ? chunks_of(n) : 1;
-      return chunks > 1 ? split(n, chunks) : add_.push(n);
+      if (!ir::is_scan(n.op) || n.numel < costs_.least) return add_.push(n);
+      const Scanned s{n.in[0], n.op, ir::attributes<ir::Scan>(n), n.dtype};
+      const std::int64_t chunks = chunks_of(s, costs_.least_extent);
+      if (chunks <= 1) return add_.push(n);
+      add_.loc = n.loc;
+      const NodeId out = split(s, chunks);
+      g_[out].held = n.held;
+      return out;
     });
   }
 
  private:
-  /// Chunks that make enough scans; rather a number that divides the extent.
-  std::int64_t chunks_of(const GraphNode& n) const {
-    const std::size_t axis = ir::attributes<ir::Scan>(n).axis;
-    const std::int64_t extent = n.dims[axis];
-    if (n.numel < costs_.least || extent < costs_.least_extent || n.dims.size() >= kMaxRank) return 1;
+  struct Scanned {
+    NodeId of;
+    Op op;
+    ir::Scan how;
+    DType dtype;  // of the result
+  };
+
+  /// Chunks that make enough scans, or that fit shared memory; rather a number that divides the extent.
+  std::int64_t chunks_of(const Scanned& s, std::int64_t least_extent) const {
+    const GraphNode& n = g_[s.of];
+    const std::int64_t extent = n.dims[s.how.axis];
+    if (extent < least_extent || n.dims.size() >= kMaxRank) return 1;
     std::int64_t across = 1;
-    for (std::size_t a = axis + 1; a < n.dims.size(); ++a) across *= n.dims[a];
-    if (across * size_of(n.dtype) < kLeastRun) return 1;
+    for (std::size_t a = s.how.axis + 1; a < n.dims.size(); ++a) across *= n.dims[a];
+    if (const std::int64_t length = staged_length(s, across); length > 0)
+      return (extent + length - 1) / length;
+    if (across * size_of(s.dtype) < kLeastRun) return 1;
     const std::int64_t wanted = std::min(costs_.wanted / (n.numel / extent), extent / kLeastChunk);
     for (std::int64_t chunks = wanted; chunks > wanted / 2 && chunks > 1; --chunks)
       if (extent % chunks == 0) return chunks;
     return wanted;
+  }
+
+  /// Elements along the axis of chunks that go through shared memory; 0 where they do not.
+  std::int64_t staged_length(const Scanned& s, std::int64_t across) const {
+    const GraphNode& n = g_[s.of];
+    const std::int64_t extent = n.dims[s.how.axis];
+    const bool whole_lines = across * size_of(s.dtype) >= kLine;  // that threads side by side read
+    if (across == 1 || (whole_lines && n.numel / extent >= costs_.wanted)) return 0;
+    const std::int64_t bytes = stored_size(s.of) + size_of(s.dtype);
+    const std::int64_t most =
+        std::min({kMostStaged, costs_.row_bytes / bytes, costs_.slab_bytes / (across * bytes)});
+    if (most < kLeastStaged) return 0;
+    const bool by_elements =
+        size_of(s.dtype) < kWord;  // which take long where they are not accessed by vectors
+    if (by_elements && s.how.reverse) return 0;
+    for (std::int64_t length = most; 2 * length > most; --length)
+      if (extent % length == 0) return length;
+    return by_elements ? 0 : most;
+  }
+
+  /// Bytes of an element in memory of what a value is converted from.
+  std::int64_t stored_size(NodeId id) const {
+    while (g_[id].op == Op::cast) id = g_[id].in[0];
+    return size_of(g_[id].dtype);
+  }
+
+  /// The same value made once more, where it only converts: a kernel of its own has it so.
+  NodeId again(NodeId id) {
+    return g_[id].op == Op::cast ? add_.add(Op::cast, {again(g_[id].in[0])}, {}, {.dtype = g_[id].dtype})
+                                 : id;
   }
 
   NodeId cast(NodeId x, DType dtype) {
@@ -91,28 +141,37 @@ class Splitter {
     return add_.add(Op::slice, {y}, ir::Box(first, step), {.dims = g_.keep(dims)});
   }
 
-  NodeId split(const GraphNode& n, std::int64_t chunks) {
-    add_.loc = n.loc;
-    const auto [axis, exclusive, reverse] = ir::attributes<ir::Scan>(n);
-    const Combination how = combination_of(ir::info(n.op).fold);
-    const std::int64_t length = (n.dims[axis] + chunks - 1) / chunks;
-    const DType type = is_half(n.dtype) ? DType::Float32 : n.dtype;
-    Shape whole(n.dims), cut;
+  /// The scan of the totals is split for as long as it is long: its threads are few, and each takes one total
+  /// after the other.
+  NodeId scan_totals(const Scanned& s) {
+    const std::int64_t chunks = chunks_of(s, kLongTotals);
+    return chunks > 1 ? split(s, chunks) : add_.add(s.op, {s.of}, s.how);
+  }
+
+  NodeId split(const Scanned& s, std::int64_t chunks) {
+    const auto [axis, exclusive, reverse] = s.how;
+    const Combination how = combination_of(ir::info(s.op).fold);
+    const Shape dims(g_[s.of].dims);
+    const std::int64_t extent = dims[static_cast<int>(axis)], length = (extent + chunks - 1) / chunks;
+    const DType type = is_half(s.dtype) ? DType::Float32 : s.dtype;
+    Shape whole = dims, cut;
     whole[static_cast<int>(axis)] = chunks * length;
-    for (std::size_t a = 0; a < n.dims.size(); ++a) {
+    for (std::size_t a = 0; a < dims.size(); ++a) {
       if (a == axis) cut.push_back(chunks);
-      cut.push_back(a == axis ? length : n.dims[a]);
+      cut.push_back(a == axis ? length : dims[static_cast<int>(a)]);
     }
-    const NodeId x = reshape(filled(cast(n.in[0], type), axis, chunks * length, reverse), cut);
-    const NodeId totals = add_.add(how.all, {x}, ir::Reduce{std::uint64_t{1} << (axis + 1)});
-    const NodeId before = add_.add(n.op, {totals}, ir::Scan{axis, true, reverse});
-    const NodeId inside = add_.add(n.op, {x}, ir::Scan{axis + 1, exclusive, reverse});
+    const auto in_chunks = [&](NodeId from) {
+      return reshape(filled(cast(from, type), axis, chunks * length, reverse), cut);
+    };
+    // Two conversions: one kernel of the totals and the scans would have to store the latter.
+    const NodeId x = in_chunks(s.of), first = in_chunks(again(s.of));
+    const NodeId totals = add_.add(how.all, {first}, ir::Reduce{std::uint64_t{1} << (axis + 1)});
+    const NodeId before = scan_totals({totals, s.op, {axis, true, reverse}, type});
+    const NodeId inside = add_.add(s.op, {x}, ir::Scan{axis + 1, exclusive, reverse});
     const NodeId spread = add_.add(Op::broadcast, {before}, {}, {.dims = g_.keep(cut)});
     // In the scan's own type before it is cut: what is kept then is a part of memory, and no copy of it.
-    const NodeId y = reshape(cast(add_.add(how.two, {spread, inside}), n.dtype), whole);
-    const NodeId out = kept(y, axis, n.dims[axis], reverse);
-    g_[out].held = n.held;
-    return out;
+    const NodeId y = reshape(cast(add_.add(how.two, {spread, inside}), s.dtype), whole);
+    return kept(y, axis, extent, reverse);
   }
 
   Graph& g_;

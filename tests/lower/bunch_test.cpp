@@ -61,6 +61,23 @@ TEST(Bunch, ScansGoAlongRows) {
   EXPECT_EQ(check(b), std::vector{Form::Bunch});
 }
 
+/// Backwards, and of slabs that have a part of the operand's elements, or ones that are not there.
+TEST(Bunch, ScansGoBackwardsAndAlongWhatIsFilledUp) {
+  for (const bool reverse : {false, true}) {
+    GraphBuilder b;
+    const NodeId x = b.leaf(DType::Int32, {1000, 11, 3});
+    b.root(b.scan(Op::scan_sum, x, {1, false, reverse}));
+    EXPECT_EQ(check(b), std::vector{Form::Bunch});
+    for (const std::int64_t first : {0, 5}) {
+      GraphBuilder padded;
+      const NodeId y = padded.pad(padded.leaf(DType::Int32, {3, 900, 5}), padded.constant(DType::Int32, 0),
+                                  {3, 905, 5}, {0, 1, first, 1, 0, 1});
+      padded.root(padded.scan(Op::scan_sum, padded.reshape(y, {3, 181, 5, 5}), {2, true, reverse}));
+      EXPECT_EQ(check(padded), std::vector{Form::Bunch}) << first;
+    }
+  }
+}
+
 TEST(Bunch, OperandsThatAreNotTheRowsOwnAreReadWhereTheyAre) {
   GraphBuilder b;
   const NodeId x = b.leaf(DType::Int32, {800, 10}), weight = b.reshape(b.leaf(DType::Int32, {10}), {1, 10});

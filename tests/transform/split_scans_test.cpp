@@ -56,6 +56,48 @@ TEST(SplitScans, ChunksRatherDivideTheExtent) {
   EXPECT_EQ(chunks(907), 10);  // a prime: the last chunk is filled up
 }
 
+/// Beside few others a chunk is what fits shared memory.
+TEST(SplitScans, ChunksBesideFewFitSharedMemory) {
+  const auto chunks = [](const GraphBuilder::Extents& dims, const ir::Scan& how) {
+    return chunks_of(Op::scan_max, DType::Float32, dims, how,
+                     {.wanted = 160, .least = 1, .least_extent = 1, .slab_bytes = 4096, .row_bytes = 256});
+  };
+  for (const bool exclusive : {false, true})
+    for (const bool reverse : {false, true}) {
+      EXPECT_EQ(chunks({1000, 6}, {0, exclusive, reverse}), 40);     // of 25: at most 32, rather a divisor
+      EXPECT_EQ(chunks({3, 1009, 6}, {1, exclusive, reverse}), 32);  // a prime: the last one is filled up
+      EXPECT_EQ(chunks({1000, 2}, {0, exclusive, reverse}), 40);
+    }
+  EXPECT_EQ(chunks({1000, 64}, {0, false, false}), 125);  // of 8: as many as there is room for
+  EXPECT_EQ(chunks({1000, 128}, {0, false, false}), 1);   // no room
+  EXPECT_EQ(chunks({16, 1000}, {1, false, false}), 1);    // along memory
+}
+
+/// Totals are scanned in chunks, too, while one thread would take many.
+TEST(SplitScans, ManyTotalsAreScannedInChunks) {
+  GraphBuilder b;
+  b.root(b.scan(Op::scan_min, b.leaf(DType::Float32, {20000, 2}), {0}));
+  const auto before = b.values();
+  split_scans(b.graph, {.wanted = 160, .least = 1, .least_extent = 1, .slab_bytes = 4096, .row_bytes = 256});
+  ir::verify(b.graph);
+  EXPECT_EQ(before, b.values());
+  std::vector<std::int64_t> extents;
+  for (const ir::GraphNode& n : b.graph.nodes)
+    if (ir::is_scan(n.op)) extents.push_back(n.dims[ir::attributes<ir::Scan>(n).axis]);
+  EXPECT_EQ(extents, (std::vector<std::int64_t>{25, 25, 32}));
+}
+
+/// One kernel of the totals and of the scans would have to store the latter.
+TEST(SplitScans, TotalsAreOfAConversionOfTheirOwn) {
+  GraphBuilder b;
+  b.root(b.scan(Op::scan_sum, b.cast(b.leaf(DType::UInt8, {1000, 6}), DType::UInt64), {0}));
+  const auto before = b.values();
+  split_scans(b.graph, {.wanted = 160, .least = 1, .least_extent = 1, .slab_bytes = 4096, .row_bytes = 256});
+  ir::verify(b.graph);
+  EXPECT_EQ(before, b.values());
+  EXPECT_EQ(std::ranges::count_if(b.graph.nodes, [](const auto& n) { return n.op == Op::cast; }), 2);
+}
+
 TEST(SplitScans, WhatIsBusyOrShortStays) {
   const ScanCosts costs{.wanted = 160, .least = 1000, .least_extent = 100};
   EXPECT_EQ(chunks_of(Op::scan_max, DType::Float32, {200, 160}, {0}, costs), 1);  // enough of them

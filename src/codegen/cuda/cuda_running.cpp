@@ -106,22 +106,54 @@ void CudaEmitter::scan_step(const Stmt& st) {
   at_.show_running(st.target);
 }
 
-/// A Vector loop along the axis of a scan.
+/// A Vector loop along the axis of a scan: steps by the batch, all of whose loads come first, then one by
+/// one.
 std::string CudaEmitter::scanning(const LoopDecl& l, const std::string& extent) {
-  const std::string i = cat('i', l.var), base = fresh("n"), at = team_ == 1 ? base : fresh("n");
-  on_ = fresh("on");
-  const std::string on = on_;
-  const std::string body = vectors(l, i, Reach::Whole);
-  on_.clear();
+  constexpr int kBatch = 4, kRegisters = 16;  // steps, and registers of a thread for what they load
+  const std::string i = cat('i', l.var), base = fresh("n"), at = team_ == 1 ? base : fresh("n"),
+                    on = fresh("on");
   const char* const type = index_type();
-  std::string out = cat("for (", type, ' ', base, " = 0; ", base, " < ", extent, "; ", base,
-                        " += ", team_ * lanes_, ") {\n");
-  if (team_ > 1)
-    out += cat("const ", type, ' ', at, " = ", base, " + ", type, "(lane)",
-               lanes_ > 1 ? cat(" * ", lanes_) : "", ";\n");
-  out += cat("const bool ", on, " = ", at, " < ", extent, ";\n");
-  out += cat("const ", type, ' ', i, " = ", on, " ? ", at, " : ", extent, " - ", lanes_, ";\n");
-  return out + body + "}\n";
+  const int across = team_ * lanes_;
+  const auto body = [&] {
+    on_ = on;
+    const std::string text = vectors(l, i, Reach::Whole);
+    on_.clear();
+    return text;
+  };
+  const auto step = [&](const std::string& first, const std::string& text) {
+    std::string out;
+    if (team_ > 1)
+      out += cat("const ", type, ' ', at, " = ", first, " + ", type, "(lane)",
+                 lanes_ > 1 ? cat(" * ", lanes_) : "", ";\n");
+    const std::string& here = team_ > 1 ? at : first;
+    out += cat("const bool ", on, " = ", here, " < ", extent, ";\n");
+    return out +
+           cat("const ", type, ' ', i, " = ", on, " ? ", here, " : ", extent, " - ", lanes_, ";\n", text);
+  };
+  const bool is_short = unrolls(k_, l) && std::ranges::none_of(l.body, [&](const Stmt& s) {
+                          return s.kind == Stmt::Kind::Update && k_.accs[s.target].monoid == Monoid::Custom;
+                        });
+  std::string out;
+  if (team_ > 1 && is_short) {
+    stage_ = {depth() + 1, kBatch, kRegisters, {}, {}, {}};
+    const std::string text = body();
+    const Stage all = std::exchange(stage_, {});
+    if (!all.loaded.empty()) {
+      const auto each = [&](const std::string& part) {
+        return cat("#pragma unroll\nfor (int k = 0; k < ", kBatch, "; ++k) {\n",
+                   step(cat('(', base, " + k * ", across, ')'), part), "}\n");
+      };
+      out += cat(type, ' ', base, " = 0;\nfor (; ", base, " + ", (kBatch - 1) * across, " < ", extent, "; ",
+                 base, " += ", kBatch * across, ") {\n", all.declarations());
+      for (const Stage::Level& level : all.levels)
+        if (!level.text.empty()) out += each(level.text);
+      out += each(text) + "}\n";
+    }
+  }
+  const std::string first = out.empty() ? cat(type, ' ', base, " = 0") : std::string();
+  if (!out.empty()) out += "#pragma unroll 1\n";
+  return out + cat("for (", first, "; ", base, " < ", extent, "; ", base, " += ", across, ") {\n",
+                   step(base, body()), "}\n");
 }
 
 }  // namespace kiln::codegen
