@@ -35,7 +35,8 @@ constexpr int kWarp = 32;
 constexpr int kTileBlock = 128;   // … and threads of a block
 constexpr int kShortRow = 8;      // adjacent elements one thread reduces alone
 constexpr int kFewVectors = 4;    // of a row, which leave a team's threads without work
-constexpr int kShortColumn = 64;  // the same of columns, few of which are adjacent
+constexpr int kShortColumn = 64;  // the same of columns, few of which are adjacent, …
+constexpr int kIdleColumn = 32;   // … or which leave lanes of a warp idle
 // elements of a scan's chunk: read a second time from the second cache
 constexpr std::int64_t kChainChunk = 16384;
 constexpr std::int64_t kFewRows = 512;  // scanned by the largest blocks
@@ -49,10 +50,11 @@ constexpr std::int64_t kMostAcross = 1024;  // bytes of a tile's operands along 
 constexpr int kBank = 4;                    // bytes of shared memory that a thread reads or writes at once
 constexpr std::int64_t kLeastTile = 4;
 constexpr std::int64_t kLeastFitted = 128, kFittedBelow = 8192;  // elements of a row that items are cut to
-constexpr int kFewColumns = 16;       // of a scan, which would leave half of a warp idle
-constexpr int kNarrow = 8;            // threads across columns that are vectors (128 bytes a row), or few
-constexpr int kLeastRows = 8;         // of a part of a team
-constexpr int kBusy = 512;            // threads that keep a multiprocessor's loads in flight
+constexpr int kFewColumns = 16;  // of a scan, which would leave half of a warp idle
+constexpr int kNarrow = 8;       // threads across columns that are vectors (128 bytes a row), or few
+constexpr int kLeastRows = 8;    // of a part of a team
+constexpr int kBusy = 512;       // threads that keep a multiprocessor's loads in flight
+constexpr std::int64_t kMostColumns = 112 << 10;  // bytes of columns that a block keeps to read them again
 constexpr int kColumnRegisters = 40;  // of a thread: loads in flight and accumulators of its columns
 
 /// Whether a thread's accesses are short: more of them must be in flight.
@@ -308,11 +310,18 @@ void hold_columns(const Facts& f, const Target& t, std::int64_t reduced, int& wi
   constexpr int kWord = 4;               // accesses of fewer bytes take longer through shared memory
   if (f.loaded_bytes == 0 || s.lanes * f.loaded_bytes < kWord) return;
   const auto bytes = [&](int across) { return reduced * across * s.lanes * f.loaded_bytes; };
+  // Two such blocks share a multiprocessor of 228 KiB; each has threads to keep loads in flight.
+  const bool largest = t.architecture >= 90 && t.architecture < 120;
+  const std::int64_t most = largest ? kMostColumns : held_bytes(t);
   int held = width;
-  while (held > 1 && bytes(held) > held_bytes(t)) held /= 2;
-  if (bytes(held) > held_bytes(t) || std::int64_t{held} * s.lanes * f.widest_bytes < kHeldRun) return;
+  while (held > 1 && bytes(held) > held_bytes(t) && std::int64_t{held} * s.lanes * f.widest_bytes > kHeldRun)
+    held /= 2;
+  if (bytes(held) > most || std::int64_t{held} * s.lanes * f.widest_bytes < kHeldRun) return;
   for (s.run = 4 << 10; s.run < bytes(held);) s.run *= 2;  // each is a kernel of its own
-  if (s.rows > 1 || held < 32) s.rows = std::min(s.rows * (width / held), kBlock / held);
+  const bool large = s.run > held_bytes(t);
+  if (large) s.run = most;
+  const int block = large ? 2 * kBlock : kBlock;
+  if (s.rows > 1 || held < 32) s.rows = std::min(s.rows * (width / held) * (block / kBlock), block / held);
   width = held;
 }
 
@@ -442,8 +451,8 @@ Schedule schedule_map(const Facts& f, const Target& t, Schedule s, std::int64_t 
 bool reduce_alone(const Facts& f, const Extents& e, Schedule& s) {
   const std::int64_t columns = f.axes.back().extent;
   const bool idle = s.lanes == 1 && 8 * columns <= 7 * ceil_div(columns, kWarp) * kWarp;
-  const bool narrow = !e.last_reduced &&
-                      ((columns < kNarrow && e.reduced <= kShortColumn) || (idle && e.reduced <= kShortRow));
+  const bool narrow = !e.last_reduced && ((columns < kNarrow && e.reduced <= kShortColumn) ||
+                                          (idle && e.reduced <= kIdleColumn));
   const bool short_rows = e.last_reduced && e.reduced <= kShortRow;
   if (!(narrow || short_rows) || e.kept < kBlock || f.states > 0) return false;
   s.form = Form::Columns;

@@ -46,7 +46,9 @@ TEST(HeldColumns, AsManyAsThereIsRoomFor) {
                         {17, 100, DType::Int64, 90, true},
                         {300, 72, DType::Int64, 90, true},
                         {900, 64, DType::Int64, 90, true},
-                        {1100, 64, DType::Int64, 90, false},
+                        {1700, 64, DType::Int64, 90, true},
+                        {1900, 64, DType::Int64, 90, false},
+                        {1100, 64, DType::Int64, 80, false},
                         {900, 64, DType::Int64, 75, false},
                         {500, 64, DType::Int64, 86, true},
                         {500, 1024, DType::Float64, 80, true}}) {

@@ -210,10 +210,15 @@ void CudaEmitter::serial_loop(const LoopDecl& l, const std::string& extent) {
   const bool staged = in_flight && !tile && at_.lanes_depth() > 0 && stage_.steps < 2;
   const Stage around = std::exchange(stage_, {});
   const double bytes = lanes_ * bytes_a_step(l);
-  const int batch = bytes > 0 && bytes <= kNarrow ? 2 * kUnrolled : kUnrolled;
+  const bool scalars = lanes_ == 1 && at_.lanes_depth() > 0;
+  const bool copies = scalars && l.rows > 1 && fills_shared(l);  // and computes nothing
+  const bool more = (bytes > 0 && bytes <= kNarrow) || (scalars && l.rows > 1);
+  const int batch = (more ? 2 : 1) * (copies ? 2 : 1) * kUnrolled;
+  // Single elements are loaded ahead where all are: some of them would only take registers.
+  const bool elements = copies || (scalars && l.rows == 1 && batch * bytes <= 4 * kAhead);
   open_scope(l, i);
   const Together outside = std::exchange(together_, {});
-  if (staged) stage_ = {depth(), batch, 0, {}, {}, {}};
+  if (staged) stage_ = {depth(), batch, elements ? kAhead : 0, {}, {}, {}};
   if (!staged && l.steps > 1 && l.rows == 1) together_ = {depth(), l.var, l.steps, {}, {}, {}, {}};
   const bool gathered = (staged || in_flight) && together_.depth == 0 && gathers(l);
   if (gathered) gathering_.steps = batch;
@@ -225,9 +230,7 @@ void CudaEmitter::serial_loop(const LoopDecl& l, const std::string& extent) {
   if (!loads.loaded.empty()) {
     here().text += by_vectors(l, first, end, loads, body);
   } else if (ahead.loaded.empty() && !gathered) {
-    const bool scalars = lanes_ == 1 && at_.lanes_depth() > 0;
-    if (in_flight)
-      line(cat("#pragma unroll ", scalars && (l.rows > 1 || batch > kUnrolled) ? 2 * kUnrolled : kUnrolled));
+    if (in_flight) line(cat("#pragma unroll ", scalars ? batch : kUnrolled));
     keeps_loads_ |= in_flight && scalars && l.rows > 1;
     line(cat("for (", index_type(), ' ', i, " = ", first, "; ", i, " < ", end, "; ", i, " += ", l.rows,
              ") {"));
