@@ -7,9 +7,11 @@
 // in different banks.
 #pragma once
 
-constexpr int kBlocksPerSm = kWarps == 4 ? 2 : 1;
-constexpr int kDepthSteps = (Config::kHead + 15) / 16;
-constexpr int kDepthPitch = 2 * 16 * kDepthSteps + 16, kWidthPitch = 2 * 8 * kWidthTiles + 16;  // bytes
+constexpr bool kFloats = sizeof(Element) == 4, kNarrow = Config::kHead <= 64 && Config::kOut <= 64;
+constexpr int kBlocksPerSm = kWarps != 4 ? 1 : kFloats && kNarrow ? 3 : 2;
+constexpr int kSize = sizeof(Element), kDepthSteps = (kSize * Config::kHead + 31) / 32;
+constexpr int kWidthWords = kSize * kWidthTiles / 2;                                       // of 16 bytes
+constexpr int kDepthPitch = 32 * kDepthSteps + 16, kWidthPitch = 16 * kWidthWords + 16;  // bytes
 constexpr int kQBytes = kRows * kDepthPitch, kKBytes = kColumns * kDepthPitch;
 
 struct AttentionBlock {
@@ -24,16 +26,20 @@ struct AttentionBlock {
                                                                      args.shape.columns);
   }
   __device__ __forceinline__ void copy_v(int j0) const {
-    copy_rows<kColumns, kWidthTiles, Config::kOut, kWidthPitch>(v, v_rows, args.shape.v_row, j0,
+    copy_rows<kColumns, kWidthWords, Config::kOut, kWidthPitch>(v, v_rows, args.shape.v_row, j0,
                                                                 args.shape.columns);
   }
 
-  __device__ __forceinline__ void scores(Scores& s) const {
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  __device__ __forceinline__ void scores(Scores& s, float) const {
+    float_scores<kDepthSteps, kDepthPitch>(s, q + threadIdx.x / 32 * kFragments * 16 * kDepthPitch, k);
+  }
+  template <class Half>
+  __device__ __forceinline__ void scores(Scores& s, Half type) const {
 #pragma unroll
     for (int f = 0; f < kFragments; ++f)
 #pragma unroll
       for (int n = 0; n < kColumns / 2; ++n) s[f][n] = 0;
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const uint32 q_at = q + (warp * kFragments * 16 + lane % 16) * kDepthPitch + lane / 16 * 16;
     const uint32 k_at = k + (lane / 16 * 8 + lane % 8) * kDepthPitch + lane / 8 % 2 * 16;
 #pragma unroll
@@ -48,29 +54,33 @@ struct AttentionBlock {
         load_matrices<false>(x, k_at + n * 16 * kDepthPitch + step * 32);
 #pragma unroll
         for (int f = 0; f < kFragments; ++f) {
-          multiply_add(reinterpret_cast<float(&)[4]>(s[f][8 * n]), a[f], x[0], x[1], Element{});
-          multiply_add(reinterpret_cast<float(&)[4]>(s[f][8 * n + 4]), a[f], x[2], x[3], Element{});
+          multiply_add(reinterpret_cast<float(&)[4]>(s[f][8 * n]), a[f], x[0], x[1], type);
+          multiply_add(reinterpret_cast<float(&)[4]>(s[f][8 * n + 4]), a[f], x[2], x[3], type);
         }
       }
     }
   }
 
-  __device__ __forceinline__ void products(const Scores& s) {
+  __device__ __forceinline__ void products(const Scores& s, float) {
+    float_products<kWidthPitch>(rows, s, v);
+  }
+  template <class Half>
+  __device__ __forceinline__ void products(const Scores& s, Half type) {
     const int lane = threadIdx.x % 32;
     const uint32 v_at = v + lane % 16 * kWidthPitch + lane / 16 * 16;
 #pragma unroll
     for (int step = 0; step < kColumns / 16; ++step) {
       uint32 a[kFragments][4];
 #pragma unroll
-      for (int f = 0; f < kFragments; ++f) rows.operand(s, f, step, a[f]);
+      for (int f = 0; f < kFragments; ++f) rows.operand(s, f, step, a[f], type);
 #pragma unroll
       for (int n = 0; n < kWidthTiles / 2; ++n) {
         uint32 x[4];
         load_matrices<true>(x, v_at + step * 16 * kWidthPitch + n * 32);
 #pragma unroll
         for (int f = 0; f < kFragments; ++f) {
-          multiply_add(reinterpret_cast<float(&)[4]>(rows.at(f, 2 * n, 0)), a[f], x[0], x[1], Element{});
-          multiply_add(reinterpret_cast<float(&)[4]>(rows.at(f, 2 * n + 1, 0)), a[f], x[2], x[3], Element{});
+          multiply_add(reinterpret_cast<float(&)[4]>(rows.at(f, 2 * n, 0)), a[f], x[0], x[1], type);
+          multiply_add(reinterpret_cast<float(&)[4]>(rows.at(f, 2 * n + 1, 0)), a[f], x[2], x[3], type);
         }
       }
     }
@@ -87,7 +97,7 @@ struct AttentionBlock {
       copy_v(j0);
       copies_commit();
       Scores s;
-      scores(s);
+      scores(s, Element{});
       const int after = tile.before(j0, low, coming);
       __syncthreads();
       if (after >= 0) copy_k(after);
@@ -96,7 +106,7 @@ struct AttentionBlock {
       rows.rescale();
       copies_wait<1>();
       __syncthreads();
-      products(s);
+      products(s, Element{});
       j0 = after;
       now = coming;
     }

@@ -8,11 +8,13 @@
 constexpr int kPieces = (Config::kOut + Config::kPiece - 1) / Config::kPiece,
               kPieceTiles = Config::kPiece / 8,
               kWidthTiles = kPieces * kPieceTiles;  // tiles: of 8 columns
+constexpr int kOwn = kColumns;                      // columns of a tile that a warp has
 constexpr int kPart = 32;                           // columns of a part of a tile
 static_assert(kColumns % kPart == 0, "");
 constexpr float kLog2 = Config::kBase2 ? 1.0f : 1.44269504f;  // of the base of exponentials
 constexpr float kVanishes = 150.0f;                           // exponentials of -kVanishes are 0
-constexpr float kFar = 4096;  // a maximum beyond, as an exponent of 2, has too few digits behind the point
+// a maximum beyond, as an exponent of 2, has too few digits behind the point
+constexpr float kFar = sizeof(Element) == 4 ? 0 : 4096;
 
 __device__ __forceinline__ float minus_inf() { return __int_as_float(0xff800000); }
 
@@ -226,12 +228,13 @@ struct AttentionRows {
         for (int e = 0; e < 4; ++e) at(f, n, e) *= scale[f][e / 2];
   }
 
-  /// 16 columns of weights as the first operand of a product.
-  __device__ __forceinline__ void operand(const Scores& s, int f, int step, uint32 (&a)[4]) const {
+  /// 16 columns of weights as the first operand of a product of halves.
+  template <class T>
+  __device__ __forceinline__ void operand(const Scores& s, int f, int step, uint32 (&a)[4], T type) const {
 #pragma unroll
     for (int e = 0; e < 4; ++e) {
       const float* const pair = &s[f][8 * step + 2 * e];
-      a[e] = pair_of(pair[0], pair[1], Element{});
+      a[e] = pair_of(pair[0], pair[1], type);
     }
   }
 

@@ -265,7 +265,7 @@ struct AttentionGroup {
 
   __device__ __forceinline__ void take_weights(const Scores& s) {
 #pragma unroll
-    for (int step = 0; step < kColumns / 16; ++step) rows.operand(s, 0, step, weights[step]);
+    for (int step = 0; step < kColumns / 16; ++step) rows.operand(s, 0, step, weights[step], Element{});
   }
 
   template <bool Whole>

@@ -41,6 +41,29 @@ AttentionForm mma_form(const Attention& a) {
   return {false, rows, columns, warps, tall ? 2 : 1, width, 32 * warps, pitches};
 }
 
+/// Shared memory that a block may have, in KiB.
+std::int64_t shared_limit(int architecture) {
+  switch (architecture) {
+    case 80:
+    case 87: return 163;
+    case 90:
+    case 100:
+    case 103: return 227;
+    default: return 99;
+  }
+}
+
+/// Sums of a row, scores and, for as many columns, what is left out of the factors' high parts fill registers.
+AttentionForm float_form(const Attention& a, int architecture) {
+  const std::int64_t depth = round_up(a.depth, 8), width = round_up(a.width, 8);
+  constexpr std::int64_t columns = 32;
+  std::int64_t rows = 64;
+  const auto shared = [&] { return 4 * ((rows + columns) * (depth + 4) + columns * (width + 4)); };
+  const std::int64_t limit = (shared_limit(architecture) - 1) << 10;
+  if (shared() > limit) rows = 32;
+  return {false, rows, columns, rows / 16, 1, width, 2 * rows, shared()};
+}
+
 /// Slabs of 64 columns, stages of k and v, barriers and notes, and what is left out before a multiple of
 /// 1024. Registers decide: scores, weights and results of 64 rows must fit those of a warpgroup.
 AttentionForm wgmma_form(const Attention& a) {
@@ -97,6 +120,7 @@ const MatrixMemory& operand(const Attention& a, int which) {
 
 AttentionForm attention_form(const Attention& a, int architecture, bool aligned) {
   constexpr int kHopper = 90;
+  if (a.q.dtype == DType::Float32) return float_form(a, architecture);
   return architecture == kHopper && aligned && copied_by_tiles(a) ? wgmma_form(a) : mma_form(a);
 }
 

@@ -84,7 +84,7 @@ class AttentionLowering final : PairKernel {
     E column;
     Hook h = begin(name, {&at.batch, &at.row, &column});
     const std::uint32_t from = given(h, false), to = given(h, true);
-    errors_count_as_such(summands_of_t());
+    if (is_half(a_.q.dtype)) errors_count_as_such(summands_of_t());
     on_lanes(h, integer(2), false, [&](std::vector<Stmt>& body) {
       at.column = column + lane_;
       at.scores = {load(from, DType::Float32, lane_)};
@@ -208,7 +208,7 @@ class AttentionLowering final : PairKernel {
   /// it.
   std::int64_t slack() const {
     constexpr std::int64_t kSlack = 8;
-    return a_.q.dtype == DType::BFloat16 || a_.weight == kNoTerm ? kSlack : 0;
+    return a_.q.dtype != DType::Float16 || a_.weight == kNoTerm ? kSlack : 0;
   }
 
   Hook finish(int lanes) {

@@ -340,13 +340,22 @@ class Finder {
 Why refuse_on_gpu(const Graph&, const Attention& a) {
   constexpr std::int64_t kMostWidth = 256, kMost = std::int64_t{1} << 31;
   if (a.t == kNoTerm) return FusionReason::GpuExponentials;
-  if (!is_half(a.q.dtype) || a.k.dtype != a.q.dtype || a.v.dtype != a.q.dtype) return FusionReason::GpuHalves;
+  const bool suits = is_half(a.q.dtype) || a.q.dtype == DType::Float32;
+  if (!suits || a.k.dtype != a.q.dtype || a.v.dtype != a.q.dtype) return FusionReason::GpuHalves;
   if (a.depth > kMostWidth || a.width > kMostWidth) return FusionReason::GpuHeads;
   for (const MatrixMemory* m : {&a.q, &a.k, &a.v})
     if (m->column != 1 && (m == &a.v ? a.width : a.depth) != 1) return FusionReason::GpuColumns;
   if (a.batch * ((a.rows + 127) / 128) >= kMost || a.columns >= kMost || a.rows >= kMost)
     return FusionReason::GpuTooMany;
   return {};
+}
+
+bool is_faster_apart(const Attention& a, const schedule::Target& target) {
+  // A block of float32 takes 64 rows, and all columns of them: few rows leave most of it idle, and few blocks
+  // most of the chip.
+  constexpr std::int64_t kFewRows = 32, kBlock = 64;
+  if (a.q.dtype != DType::Float32 || target.templates == schedule::Target::Templates::All) return false;
+  return a.rows <= kFewRows || 4 * a.batch * ((a.rows + kBlock - 1) / kBlock) < 3 * target.threads;
 }
 
 Why refuse_on_cpu(const Attention& a) {

@@ -16,6 +16,7 @@
 #pragma once
 
 #include "plan/pair_terms.h"
+#include "schedule/target.h"
 
 #include <atomic>
 #include <cstdint>
@@ -57,6 +58,8 @@ void each_memory(const Attention& a, const F& f) {
 
 /// Why the main loop of a GPU (attention_mma) cannot do an attention, or nothing.
 Why refuse_on_gpu(const Graph& graph, const Attention& a);
+/// Whether the main loop of a GPU is there but takes longer than products and a softmax.
+bool is_faster_apart(const Attention& a, const schedule::Target& target);
 /// A CPU's main loop packs keys and values, which pays with 100 rows and more; beyond this many, scores apart
 /// miss the second cache. Tests set it to 0.
 inline std::atomic<std::int64_t> few_attention_rows{48};

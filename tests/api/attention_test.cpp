@@ -51,6 +51,8 @@ void expect_near(const Tensor& got, const Tensor& want, double tolerance) {
   for (std::size_t i = 0; i < g.size(); ++i) {
     if (std::isnan(w[i])) {
       ASSERT_TRUE(std::isnan(g[i])) << "element " << i << " is " << g[i];
+    } else if (std::isinf(w[i])) {
+      ASSERT_EQ(g[i], w[i]) << "element " << i;
     } else {
       ASSERT_NEAR(g[i], w[i], tolerance * std::max(1.0f, std::abs(w[i]))) << "element " << i;
     }
@@ -69,7 +71,7 @@ void expect_steps(const Program& f, std::uint64_t steps, std::uint64_t launches,
     const testing::ModeScope scope(Mode::Lazy, vm ? Tier::Vm : config().tier);
     Tensor got;
     const test::Counted n = test::count([&] { got = f().eval(); });
-    if (config().device == "cpu") {  // a GPU's main loop takes halves
+    if (config().device == "cpu") {  // a GPU has main loops instead of library calls
       EXPECT_EQ(n.library_calls, steps);
       EXPECT_EQ(n.launches, launches);
     }
@@ -370,7 +372,8 @@ class GpuAttention : public testing::CudaTest {
 
 TEST_F(GpuAttention, MasksOfEveryKind) {
   const Sizes s{1, 2, 70, 150, 32, 32};
-  for (const auto& [dtype, tolerance] : {std::pair{DType::BFloat16, 2e-2}, {DType::Float16, 4e-3}}) {
+  for (const auto& [dtype, tolerance] :
+       {std::pair{DType::BFloat16, 2e-2}, {DType::Float16, 4e-3}, {DType::Float32, 2e-5}}) {
     const Inputs x = inputs(s, dtype);
     const auto with = [&](const std::function<Tensor(const Tensor&)>& mask, std::uint64_t most) {
       expect_kernels(
@@ -399,14 +402,56 @@ TEST_F(GpuAttention, HeadSizesAndRaggedLengths) {
                          {1, 1, 17, 70, 256, 256},
                          {2, 1, 5, 9, 7, 5}}) {
     SCOPED_TRACE(::testing::Message() << s.rows << " " << s.columns << " " << s.depth << " " << s.width);
-    const Inputs x = inputs(s, DType::BFloat16);
-    expect_kernels(
-        [&] {
-          const Tensor t = where(rows(s.rows) >= columns(s.columns), scores(x.q, x.k), -kInf);
-          return matmul(nn::softmax(t), x.v);
-        },
-        2, 2e-2);
+    for (const auto& [dtype, tolerance] : {std::pair{DType::BFloat16, 2e-2}, {DType::Float32, 2e-5}}) {
+      const Inputs x = inputs(s, dtype);
+      expect_kernels(
+          [&] {
+            const Tensor t = where(rows(s.rows) >= columns(s.columns), scores(x.q, x.k), -kInf);
+            return matmul(nn::softmax(t), x.v);
+          },
+          2, tolerance);
+    }
   }
+}
+
+// Operands whose rows begin anywhere, heads that are shared, and values of rows that others read.
+TEST_F(GpuAttention, Float32InAnyLayout) {
+  const Tensor q = data({2, 50, 4, 24}, DType::Float32, 1), kv = data({2, 77, 2, 49}, DType::Float32, 2);
+  const auto part = [](const Tensor& x, std::int64_t first, std::int64_t width) {
+    const Slice all = slice::all();
+    return x.index(std::vector<Slice>{all, all, all, slice::range(first, first + width)});
+  };
+  const auto shared = [](const Tensor& x) {
+    const Shape s = x.shape();
+    return broadcast_to(swapaxes(x, 1, 2).reshape({s[0], s[2], 1, s[1], s[3]}), {s[0], s[2], 2, s[1], s[3]})
+        .reshape({s[0], 2 * s[2], s[1], s[3]});
+  };
+  expect_kernels(
+      [&] {
+        const Tensor t = scores(swapaxes(q, 1, 2), shared(part(kv, 0, 24)));
+        return matmul(nn::softmax(t), shared(part(kv, 24, 25)));
+      },
+      1, 2e-5);
+}
+
+// What is infinite has no second part of its bits.
+TEST_F(GpuAttention, Float32OfSpecialValues) {
+  const Sizes s{1, 1, 40, 70, 16, 40};
+  const Inputs x = inputs(s);
+  const auto with = [](const Tensor& t, std::initializer_list<std::pair<std::size_t, double>> values) {
+    std::vector<float> all = t.to_vector<float>();
+    for (const auto& [at, value] : values) all[at] = static_cast<float>(value);
+    return Tensor::from(all, t.shape()).eval();
+  };
+  const double nan = std::numeric_limits<double>::quiet_NaN(), most = std::numeric_limits<float>::max() / 512.0;
+  const Tensor v = with(x.v, {{3, kInf}, {45, -kInf}, {40 * 8 + 11, nan}, {40 * 9 + 20, most}, {40 * 5, -kInf}});
+  const Tensor k = with(x.k, {{16 * 20 + 3, kInf}, {16 * 60 + 2, nan}});
+  const auto attention = [&](const Tensor& keys, const Tensor& values, std::int64_t ahead) {
+    return matmul(nn::softmax(where(rows(40) + ahead >= columns(70), scores(x.q, keys), -kInf)), values);
+  };
+  expect_kernels([&] { return attention(x.k, v, 60); }, 2, 2e-5);
+  expect_kernels([&] { return attention(k, x.v, 10); }, 2, 2e-5);
+  expect_kernels([&] { return attention(k, x.v, 20); }, 2, 2e-5);
 }
 
 // (batch, heads, rows, width) as (batch * rows, heads * width): the main loop stores it, and who reads the
@@ -484,6 +529,15 @@ TEST_F(GpuAttention, BlocksOfRowsFollowEachOther) {
     with([&](const Tensor& t) { return where((i >= j) & (i - j < 50), t, -1e9); }, 2);
     with([&](const Tensor& t) { return where(i - 200 >= j, t, -1e9); }, 2);
   }
+}
+
+// As precise as a product of float32: sums of many terms of one sign, scores in the hundreds.
+TEST_F(GpuAttention, Float32KeepsItsDigits) {
+  const Sizes s{1, 1, 20, 3000, 64, 32};
+  const Inputs x = inputs(s);
+  const Tensor v = (abs(x.v) + 1.0).eval(), q = (x.q * 8.0).eval();
+  expect_kernels([&] { return matmul(nn::softmax(scores(x.q, x.k)), v); }, 1, 1e-6);
+  expect_kernels([&] { return matmul(nn::softmax(scores(q, x.k)), v); }, 1, 1e-5);
 }
 
 // A positive factor of all scores goes into the exponentials.

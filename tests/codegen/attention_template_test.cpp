@@ -120,5 +120,29 @@ TEST(AttentionTemplates, TheAssemblerKeepsProductsAsynchronous) {
     }
 }
 
+TEST(AttentionTemplates, Float32TakesTheMainLoopOfAnyChip) {
+  struct Case {
+    std::int64_t depth, width;
+    Mask mask;
+  };
+  for (const Case& c : {Case{128, 128, Mask::Causal}, Case{64, 64, Mask::None}, Case{256, 256, Mask::None}})
+    for (const int architecture : {80, 86, 90, 120}) {
+      SCOPED_TRACE(::testing::Message() << c.depth << " " << architecture);
+      Softmax b(DType::Float32, 300, c.depth, c.width, c.mask);
+      const lower::Lowered l = b.lowered(architecture);
+      EXPECT_EQ(l.kernel.main_loop->name, "attention_mma");
+      EXPECT_LE(l.shape->dynamic_shared, architecture % 10 == 6 || architecture == 120 ? 99 * 1024 - 64 : 163 * 1024);
+      if (!cuda::nvrtc().available) continue;
+      cuda::CompileOptions options;
+      options.fmad = false;
+      options.extra = {"--ptxas-options=-v"};
+      const std::string log = cuda::compile(emit_cuda(l.kernel, "kiln_test"), "kiln_test",
+                                            {architecture / 10, architecture % 10, false}, options)
+                                  .log;
+      EXPECT_NE(log.find("Used"), std::string::npos) << log;
+      if (c.width <= 128) EXPECT_NE(log.find(" 0 bytes spill stores"), std::string::npos) << log;
+    }
+}
+
 }  // namespace
 }  // namespace kiln::codegen

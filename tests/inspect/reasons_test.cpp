@@ -233,7 +233,8 @@ const std::vector<Program>& programs() {
       {R::GpuHalves, On::Gpu,
        [] {
          const Operands o;
-         return Results{matmul(nn::softmax(o.scores()), o.v)};
+         const HalfOperands h;
+         return Results{matmul(nn::softmax(h.scores().astype(DType::Float32)), o.v)};
        }},
       {R::GpuColumns, On::Gpu,
        [] {

@@ -132,6 +132,11 @@ std::vector<Workload> attention_workloads(bool gpu) {
     for (const Mask m : kMasked)
       out.push_back(attention("4x32x4096x128", m, {4, 32, 4096, 128}, DType::BFloat16));
     out.push_back(few_rows("4x32x8192x128", {4, 32, 8192, 128, 1}, DType::BFloat16));
+    for (const Mask m : {Mask::None, Mask::Causal})
+      out.push_back(attention("4x16x2048x64", m, {4, 16, 2048, 64}, DType::Float32));
+    out.push_back(attention("2x16x2048x128", Mask::Causal, {2, 16, 2048, 128}, DType::Float32));
+    for (const std::int64_t few : {1, 16})
+      out.push_back(few_rows("1x16x16384x64", {1, 16, 16384, 64, few}, DType::Float32));
     return out;
   }
   out.push_back(attention("1x8x1024x64", Mask::None, {1, 8, 1024, 64}, DType::Float32));

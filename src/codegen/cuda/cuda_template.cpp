@@ -97,7 +97,7 @@ const std::vector<TemplateText>& all_templates() {
        {templates::attention},
        "AttentionShape shape",
        {templates::ptx, templates::turn_columns, templates::pair_tiles, templates::attention_rows,
-        templates::pair_copy, templates::attention_mma},
+        templates::pair_copy, templates::attention_floats, templates::attention_mma},
        "run_attention"},
       {"attention_wgmma",
        {templates::ptx, templates::attention, templates::hopper},

@@ -364,6 +364,21 @@ static void multiply_add(float (&sum)[4], const unsigned (&a)[4], unsigned b0, u
                           half_of(4 * (2 * q + e) + k % 8 / 2, 4 + k / 8, k % 2);
   meet(warp, ~0u);
 }
+static void multiply_add(float (&sum)[4], const unsigned (&a)[4], unsigned b0, unsigned b1, float) {
+  const unsigned me = threadIdx.x, warp = me / 32 * 32, g = me % 32 / 4, q = me % 4;
+  for (int i = 0; i < 4; ++i) fragments[me][i] = a[i];
+  fragments[me][4] = b0;
+  fragments[me][5] = b1;
+  meet(warp, ~0u);
+  const auto part_of = [&](unsigned lane, int word) {
+    return __uint_as_float(fragments[warp + lane][word] & 0xffffe000u);
+  };
+  for (int h = 0; h < 2; ++h)
+    for (unsigned e = 0; e < 2; ++e)
+      for (unsigned k = 0; k < 8; ++k)
+        sum[2 * h + e] += part_of(4 * g + k % 4, h + k / 4 * 2) * part_of(4 * (2 * q + e) + k % 4, 4 + k / 4);
+  meet(warp, ~0u);
+}
 )";
 
 }  // namespace
