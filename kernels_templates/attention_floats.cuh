@@ -152,8 +152,7 @@ __device__ __forceinline__ void mend_group(Group& sum, const Scores& s, int n0, 
       for (int h = 0; h < 2; ++h) {
         float w[kOwn / 8];  // of columns 8 n + j % 8, in one lane of four
 #pragma unroll
-        for (int n = 0; n < kOwn / 8; ++n)
-          w[n] = j % 2 == 1 ? s[f][4 * n + 2 * h + 1] : s[f][4 * n + 2 * h];
+        for (int n = 0; n < kOwn / 8; ++n) w[n] = j % 2 == 1 ? s[f][4 * n + 2 * h + 1] : s[f][4 * n + 2 * h];
 #pragma unroll
         for (int half = kOwn / 16; half >= 1; half /= 2)
 #pragma unroll

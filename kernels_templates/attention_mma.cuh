@@ -10,7 +10,7 @@
 constexpr bool kFloats = sizeof(Element) == 4, kNarrow = Config::kHead <= 64 && Config::kOut <= 64;
 constexpr int kBlocksPerSm = kWarps != 4 ? 1 : kFloats && kNarrow ? 3 : 2;
 constexpr int kSize = sizeof(Element), kDepthSteps = (kSize * Config::kHead + 31) / 32;
-constexpr int kWidthWords = kSize * kWidthTiles / 2;                                       // of 16 bytes
+constexpr int kWidthWords = kSize * kWidthTiles / 2;                                     // of 16 bytes
 constexpr int kDepthPitch = 32 * kDepthSteps + 16, kWidthPitch = 16 * kWidthWords + 16;  // bytes
 constexpr int kQBytes = kRows * kDepthPitch, kKBytes = kColumns * kDepthPitch;
 

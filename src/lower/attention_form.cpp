@@ -53,7 +53,8 @@ std::int64_t shared_limit(int architecture) {
   }
 }
 
-/// Sums of a row, scores and, for as many columns, what is left out of the factors' high parts fill registers.
+/// Sums of a row, scores and, for as many columns, what is left out of the factors' high parts fill
+/// registers.
 AttentionForm float_form(const Attention& a, int architecture) {
   const std::int64_t depth = round_up(a.depth, 8), width = round_up(a.width, 8);
   constexpr std::int64_t columns = 32;

@@ -19,7 +19,9 @@ using ir::OpKind;
 class Puller {
  public:
   Puller(const plan::Graph& g, const plan::Regions& regions, const plan::Region& region, Domain domain)
-      : g_(g), regions_(regions), region_(region), p_(domain.axes), points_(p_, std::move(domain)) {}
+      : g_(g), regions_(regions), region_(region), p_(domain.axes), points_(p_, std::move(domain)) {
+    p_.nest = region.nest;
+  }
 
   Pulled run() {
     pull_outputs();

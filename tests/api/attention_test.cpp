@@ -443,8 +443,10 @@ TEST_F(GpuAttention, Float32OfSpecialValues) {
     for (const auto& [at, value] : values) all[at] = static_cast<float>(value);
     return Tensor::from(all, t.shape()).eval();
   };
-  const double nan = std::numeric_limits<double>::quiet_NaN(), most = std::numeric_limits<float>::max() / 512.0;
-  const Tensor v = with(x.v, {{3, kInf}, {45, -kInf}, {40 * 8 + 11, nan}, {40 * 9 + 20, most}, {40 * 5, -kInf}});
+  const double nan = std::numeric_limits<double>::quiet_NaN(),
+               most = std::numeric_limits<float>::max() / 512.0;
+  const Tensor v =
+      with(x.v, {{3, kInf}, {45, -kInf}, {40 * 8 + 11, nan}, {40 * 9 + 20, most}, {40 * 5, -kInf}});
   const Tensor k = with(x.k, {{16 * 20 + 3, kInf}, {16 * 60 + 2, nan}});
   const auto attention = [&](const Tensor& keys, const Tensor& values, std::int64_t ahead) {
     return matmul(nn::softmax(where(rows(40) + ahead >= columns(70), scores(x.q, keys), -kInf)), values);

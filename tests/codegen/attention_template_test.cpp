@@ -131,7 +131,8 @@ TEST(AttentionTemplates, Float32TakesTheMainLoopOfAnyChip) {
       Softmax b(DType::Float32, 300, c.depth, c.width, c.mask);
       const lower::Lowered l = b.lowered(architecture);
       EXPECT_EQ(l.kernel.main_loop->name, "attention_mma");
-      EXPECT_LE(l.shape->dynamic_shared, architecture % 10 == 6 || architecture == 120 ? 99 * 1024 - 64 : 163 * 1024);
+      EXPECT_LE(l.shape->dynamic_shared,
+                architecture % 10 == 6 || architecture == 120 ? 99 * 1024 - 64 : 163 * 1024);
       if (!cuda::nvrtc().available) continue;
       cuda::CompileOptions options;
       options.fmad = false;

@@ -261,7 +261,7 @@ struct Beginnings {
 struct Rows {
   std::int64_t count = 1, length = 0, inner = 1;  // inner: elements of the axes behind the sorted one
   std::int64_t kept = 0;
-  bool alone = false;                             // see Sort
+  bool alone = false;  // see Sort
   int threads = 1;
   explicit Rows(const Sort& call) : alone(call.rows_alone), threads(call.one_thread ? 1 : thread_count()) {
     for (int a = 0; a < call.in.rank; ++a) {

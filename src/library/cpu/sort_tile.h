@@ -24,8 +24,8 @@ class Tile {
                                   std::conditional_t<kNarrow, std::uint32_t, typename Row::Item>>;
   using Order = std::conditional_t<kPaired, PairSort, TileSort<Item>>;
   static constexpr std::int64_t kRows = kNetworkRows<Item>;
-  static constexpr std::int64_t kRoom = 64;  // lines
-  static constexpr std::int64_t kMost = kNetworkMost<Item>;     // elements of a row
+  static constexpr std::int64_t kRoom = 64;                  // lines
+  static constexpr std::int64_t kMost = kNetworkMost<Item>;  // elements of a row
   static_assert(kMost <= 1 << 16, "positions of two bytes");
   struct Functions {
     Order order;

@@ -131,7 +131,7 @@ bool adds_words(const Scatter& call) {
 }
 
 bool meets_privately(const Scatter& call) {
-  if (call.how == Combine::Set || in_order(call)) return false;
+  if (call.how == Combine::Set || call.tables == Scatter::Tables::One || in_order(call)) return false;
   const Groups groups(call);
   return groups.places <= accumulators(call) && groups.values >= kValuesPerPlace * groups.places &&
          groups.count * groups.values >= kFewestPrivately;
