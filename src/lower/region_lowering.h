@@ -590,7 +590,6 @@ class RegionLowering {
   std::vector<NodeId> origins_;    // per expression: the node whose value it is a part of
   std::vector<EntryId> building_;  // operations that wait for operands, the innermost last
   Body* body_ = nullptr;           // where the statements go that values need: loops
-
   // Chunks.
   std::int64_t chunks_ = 1, rows_ = 1;  // rows: of the finish section
   E n_chunks_, n_rows_;                 // the same as parameters

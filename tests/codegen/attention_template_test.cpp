@@ -48,6 +48,7 @@ struct Softmax : GraphBuilder {
     schedule::Target target;
     target.gpu = target.attentions = true;
     target.threads = 132;
+    target.templates = schedule::Target::Templates::All;  // however few its blocks are
     target.architecture = architecture;
     const plan::Regions regions = plan::fuse(graph, target);
     EXPECT_EQ(regions.regions.size(), 1u);
