@@ -93,6 +93,7 @@ PlanReport::PlanReport(FusionReport report, std::vector<std::vector<std::uint32_
                        std::vector<std::vector<Code>> code)
     : regions_of_step_(std::move(regions_of_step)), code_(std::move(code)) {
   report.plan = ++plans;
+  for (const FusionReport::Region& r : report.regions) measured_ns_.push_back(r.measured_ns);
   report_ = std::make_shared<const FusionReport>(std::move(report));
 }
 
@@ -103,15 +104,19 @@ bool PlanReport::begin_run() {
 void PlanReport::measured(std::size_t step, double seconds) {
   const std::vector<std::uint32_t>& regions = regions_of_step_[step];
   const std::lock_guard lock(mutex_);
-  const auto changed = std::make_shared<FusionReport>(*report_);
   for (const std::uint32_t r : regions)  // several kernels of one launch: each its part
-    changed->regions[r].measured_ns = seconds > 0 ? seconds * 1e9 / static_cast<double>(regions.size()) : -1;
-  report_ = changed;
+    measured_ns_[r] = seconds > 0 ? seconds * 1e9 / static_cast<double>(regions.size()) : -1;
 }
 
 std::shared_ptr<const FusionReport> PlanReport::now() const {
   const std::lock_guard lock(mutex_);
   std::shared_ptr<FusionReport> changed;
+  const auto change = [&]() -> FusionReport& {
+    if (!changed) changed = std::make_shared<FusionReport>(*report_);
+    return *changed;
+  };
+  for (std::size_t r = 0; r < measured_ns_.size(); ++r)
+    if (measured_ns_[r] != report_->regions[r].measured_ns) change().regions[r].measured_ns = measured_ns_[r];
   for (std::size_t r = 0; r < code_.size(); ++r)
     for (std::size_t k = 0; k < code_[r].size(); ++k) {
       const Code& code = code_[r][k];
@@ -121,9 +126,9 @@ std::shared_ptr<const FusionReport> PlanReport::now() const {
       const std::int64_t compile_ns =
           ns > 0 && code.verdict != Verdict::Memory ? static_cast<std::int64_t>(ns) : was.compile_ns;
       if (was.verdict == verdict && was.compile_ns == compile_ns) continue;
-      if (!changed) changed = std::make_shared<FusionReport>(*report_);
-      changed->regions[r].kernels[k].verdict = verdict;
-      changed->regions[r].kernels[k].compile_ns = compile_ns;
+      FusionReport::Kernel& kernel = change().regions[r].kernels[k];
+      kernel.verdict = verdict;
+      kernel.compile_ns = compile_ns;
     }
   if (changed) report_ = std::move(changed);
   return report_;

@@ -44,6 +44,7 @@ class PlanReport {
  private:
   mutable std::mutex mutex_;
   mutable std::shared_ptr<const FusionReport> report_;
+  std::vector<double> measured_ns_;  // of each region, as last measured
   const std::vector<std::vector<std::uint32_t>> regions_of_step_;
   const std::vector<std::vector<Code>> code_;
   std::atomic<std::uint64_t> runs_{0};
