@@ -44,7 +44,7 @@ void Fuser::find_tiled() {
     for (Attention& a : find_attentions(g_, sums, near_misses_)) {
       if (is_apart(a.scores)) continue;
       if (t_.gpu && is_faster_apart(a, t_)) {
-        near_misses_.push_back({a.scores, a.product, because(FusionReason::CpuRows, a.rows)});
+        near_misses_.push_back({a.scores, a.product, because(FusionReason::GpuFewBlocks, a.rows)});
         continue;
       }
       if (t_.gpu) store_arranged(g_, readers, a);

@@ -115,7 +115,7 @@ TEST_F(Explain, AnAttentionIsOneCall) {
     EXPECT_EQ(r.after.library_calls, 2) << to_text(r);
     EXPECT_EQ(r.by_kind.at("softmax"), 1) << to_text(r);
     ASSERT_EQ(r.near_misses.size(), 1u) << to_text(r);
-    EXPECT_EQ(r.near_misses[0].condition, FusionReason::CpuRows);
+    EXPECT_EQ(r.near_misses[0].condition, FusionReason::GpuFewBlocks);
     const Tensor q = x_.astype(DType::Float16).eval(), keys = k.astype(DType::Float16).eval();
     EXPECT_EQ(only_kind(report_of([&] { return attention(q, keys, keys); })), RegionKind::Attention);
     return;

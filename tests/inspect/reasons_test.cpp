@@ -236,6 +236,11 @@ const std::vector<Program>& programs() {
          const HalfOperands h;
          return Results{matmul(nn::softmax(h.scores().astype(DType::Float32)), o.v)};
        }},
+      {R::GpuFewBlocks, On::Gpu,
+       [] {
+         const Operands o;
+         return Results{nn::attention(data({4, 64}, DType::Float32, 1), o.k, o.v)};
+       }},
       {R::GpuColumns, On::Gpu,
        [] {
          const HalfOperands o;
