@@ -481,7 +481,7 @@ bool faster_together(std::int64_t items, std::int64_t total, bool columns, bool 
   const double bytes = 4.0 * static_cast<double>(total);
   const double at_once = t.threads * (columns ? kColumnBlocks : 1.0),
                rounds = static_cast<double>(items) / at_once;
-  const bool cached = held || 8 * total <= items * t.l2_bytes;
+  const bool cached = held || 6 * total <= items * t.l2_bytes;  // one and a half rows
   const double busy = columns || cached ? std::min(1.0, rounds) : rounds / std::ceil(rounds);
   return (held ? 2 : 4) * bytes / t.bytes_per_ns / busy <= 4 * bytes / t.bytes_per_ns + 2 * t.launch_ns;
 }
