@@ -37,13 +37,13 @@ struct LogParts {
 };
 
 LogParts log_parts(E n, E mantissa) {
-  const E x = n, f = mantissa - 1.0;
+  const E f = mantissa - 1.0;
   // (log(1 + f) - f + f^2 / 2) / f^3: 2^-27.5
   const E f2 = f * f;
   const E p = horner_pairs(f, f2,
                            {0x1.5555a4p-2, -0x1.000044p-2, 0x1.99696ep-3, -0x1.54ef08p-3, 0x1.2886acp-3,
                             -0x1.0d9192p-3, 0x1.ac8af6p-4, -0x1.710fe8p-5});
-  return {n, f, f2, fma(p, f, x.lit(-0.5))};
+  return {n, f, f2, fma(p, f, n.lit(-0.5))};
 }
 LogParts log_parts(E x) { return log_parts(exponent(x), mantissa(x)); }
 
