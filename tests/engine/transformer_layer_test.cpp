@@ -1,6 +1,7 @@
 // A layer of a transformer, written as a program writes it, in plans of a Hopper that runs nothing: how many
 // launches it takes, and what stands between its products.
 #include "counted.h"
+#include "device/null/on_null_device.h"
 
 #include <kiln/config.h>
 #include <kiln/fusion_report.h>
@@ -55,31 +56,13 @@ struct Layer {
   }
 };
 
-class TransformerLayer : public ::testing::Test {
+class TransformerLayer : public testing::OnNullDevice {
  protected:
-  void SetUp() override {
-    options_.device = "null";
-    options_.mode = Mode::Lazy;
-    options_.strict = options_.deterministic = false;
-    options_.check_nan = options_.check_diff = options_.check_bounds = false;
-    use();
-  }
-  void TearDown() override {
-    configure(before_);
-    clear_memory_caches();
-  }
-  void use() {
-    clear_memory_caches();
-    configure(options_);
-  }
   /// Launches and calls of the library.
   static std::uint64_t launches_of(const Layer& layer) {
     const test::Counted c = test::count([&] { layer().eval(); });
     return c.launches + c.library_calls;
   }
-
-  const Config before_ = config();
-  Config options_ = before_;
 };
 
 TEST_F(TransformerLayer, TakesEightLaunches) {

@@ -4,6 +4,7 @@
 #include "cache/temporary_directory.h"
 #include "counted.h"
 #include "device/cuda/require.h"
+#include "device/null/on_null_device.h"
 
 #include <kiln/config.h>
 #include <kiln/dlpack.h>
@@ -20,23 +21,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-class NullDevice : public ::testing::Test {
+class NullDevice : public testing::OnNullDevice {
  protected:
-  void SetUp() override {
-    options_.device = "null";
-    options_.mode = Mode::Lazy;
-    options_.strict = options_.deterministic = false;
-    options_.check_nan = options_.check_diff = options_.check_bounds = false;
-    use();
-  }
-  void TearDown() override {
-    configure(before_);
-    clear_memory_caches();
-  }
-  void use() {
-    clear_memory_caches();
-    configure(options_);
-  }
   /// The files that a dump of the program makes, as one text each: their endings and contents.
   std::string dumped(const std::function<void()>& program, const std::string& ending) {
     const testing::TemporaryDirectory directory;
@@ -58,9 +44,6 @@ class NullDevice : public ::testing::Test {
     program();
     return ::testing::internal::GetCapturedStderr();
   }
-
-  const Config before_ = config();
-  Config options_ = before_;
 };
 
 Tensor softmax_of(const Tensor& x) {
