@@ -40,6 +40,18 @@ class GpuPartnerColumns : public test::GpuProducts {
     const Shape s = x.shape();
     return swapaxes(x.reshape({s[0], s[1], s[2] / head, head}), 1, 2);
   }
+  void expect_one_launch_of_all_three(std::int64_t length, std::int64_t query_columns) {
+    const Tensor x = halves({2, length, 72}), q = halves({72, query_columns}, 1), k = halves({72, 128}, 2),
+                 v = halves({72, 128}, 3), cosines = data({length, 64}, DType::Float32, 4),
+                 sines = data({length, 64}, DType::Float32, 5);
+    expect_launches(
+        [&] {
+          return std::vector{rotated(in_heads(matmul(x, q), 128), cosines, sines),
+                             rotated(in_heads(matmul(x, k), 128), cosines, sines),
+                             in_heads(matmul(x, v), 128)};
+        },
+        1);
+  }
 };
 
 TEST_F(GpuPartnerColumns, RotatedHeads) {
@@ -98,17 +110,7 @@ TEST_F(GpuPartnerColumns, TheProductIsKeptToo) {
       0);
 }
 
-TEST_F(GpuPartnerColumns, QueriesKeysAndValuesInOneLaunch) {
-  const Tensor x = halves({2, 70, 72}), q = halves({72, 384}, 1), k = halves({72, 128}, 2),
-               v = halves({72, 128}, 3), cosines = data({70, 64}, DType::Float32, 4),
-               sines = data({70, 64}, DType::Float32, 5);
-  expect_launches(
-      [&] {
-        return std::vector{rotated(in_heads(matmul(x, q), 128), cosines, sines),
-                           rotated(in_heads(matmul(x, k), 128), cosines, sines), in_heads(matmul(x, v), 128)};
-      },
-      1);
-}
+TEST_F(GpuPartnerColumns, QueriesKeysAndValuesInOneLaunch) { expect_one_launch_of_all_three(70, 384); }
 
 /// Draws products of one input with maps that read halves of heads, in any order of axes.
 class DrawnHalves {
@@ -204,17 +206,7 @@ TEST_F(GpuPartnerColumns, RandomMaps) {
   }
 }
 
-TEST_F(GpuPartnerColumns, WholeTiles) {
-  const Tensor x = halves({2, 64, 72}), q = halves({72, 256}, 1), k = halves({72, 128}, 2),
-               v = halves({72, 128}, 3), cosines = data({64, 64}, DType::Float32, 4),
-               sines = data({64, 64}, DType::Float32, 5);
-  expect_launches(
-      [&] {
-        return std::vector{rotated(in_heads(matmul(x, q), 128), cosines, sines),
-                           rotated(in_heads(matmul(x, k), 128), cosines, sines), in_heads(matmul(x, v), 128)};
-      },
-      1);
-}
+TEST_F(GpuPartnerColumns, WholeTiles) { expect_one_launch_of_all_three(64, 256); }
 
 TEST_F(GpuPartnerColumns, WhatHasNoPartnerAtHand) {
   const Tensor x = halves({2, 70, 72}), w = halves({72, 256}, 1);
