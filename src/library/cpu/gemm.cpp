@@ -21,6 +21,9 @@ constexpr std::int64_t kPackBytes = std::int64_t{256} << 20;  // of packed opera
 constexpr double kSerialWork = 600e3;                         // multiply-adds below which threads do not pay
 constexpr double kSerialEpilogue = 400e3;                     // the same of an epilogue's primitives
 constexpr std::int64_t kBlock = 1024;                         // elements of a vector product at a time
+constexpr std::int64_t kFewBlocks = 2;     // of rows that a panel is read for: packing it takes longer
+constexpr std::int64_t kFewRows = 16;      // of products that take the time of reading b
+constexpr std::int64_t kNearBlock = 4096;  // elements of b where it lies: whole rows, which stay in L1
 
 std::int64_t batches(const Matmul& call) {
   std::int64_t count = 1;
@@ -56,7 +59,9 @@ class Product {
         vector_(is_vector(call)),
         direct_(direct(call)),
         packs_in_tiles_(one_row_of_tiles(call)),
-        micro_(micro<C>(call.strict)) {}
+        micro_(micro<C>(call.strict)),
+        in_place_(std::is_same_v<T, C> && packs_in_tiles_ && m_ <= kFewBlocks * micro_.mr &&
+                  strided(call.b) && b_col_ == 1) {}
 
   /// Elements of C of workspace: the packed operands of one k slab, then sums of all slabs so far.
   static std::int64_t workspace(const Matmul& call) {
@@ -237,22 +242,24 @@ class Product {
     const bool first_slab = k0_ == 0, last_slab = k0_ + depth_ == k_;
     if (!first_slab)
       for (std::int64_t r = 0; r < rows; ++r) std::copy_n(sums_ + (row0 + r) * n_ + col0, cols, sum + r * ld);
-    for (std::int64_t p = 0; p < depth_; p += kDepth) {
-      const std::int64_t depth = std::min(kDepth, depth_ - p);
+    const std::int64_t step = in_place_ ? std::clamp<std::int64_t>(kNearBlock / cols, 16, kDepth) : kDepth;
+    for (std::int64_t p = 0; p < depth_; p += step) {
+      const std::int64_t depth = std::min(step, depth_ - p);
       for (std::int64_t c = 0; c < cols; c += micro_.nr) {
         const std::int64_t used = std::min<std::int64_t>(micro_.nr, cols - c);
-        const bool first = first_slab && p == 0;
-        if (packs_in_tiles_)
+        const bool first = first_slab && p == 0, here = in_place_ && used % (micro_.nr / 2) == 0;
+        if (packs_in_tiles_ && !here)
           pack_panel(b_, b_cols_.from(col0 + c), b_rows_.from(k0_ + p), used, micro_.nr, depth, packed);
-        const C* const b = packs_in_tiles_ ? packed : b_packed_ + (col0 + c) * depth_ + p * micro_.nr;
+        const C* b = packs_in_tiles_ ? packed : b_packed_ + (col0 + c) * depth_ + p * micro_.nr;
+        if (here) b = reinterpret_cast<const C*>(b_) + (k0_ + p) * b_row_ + col0 + c;
         for (std::int64_t r = 0; r < rows; r += micro_.mr) {
           const C* const a = a_packed_ + (row0 + r) * depth_ + p * micro_.mr;
           C* const to = sum + r * ld + c;
-          if (rows - r >= micro_.mr && 2 * used > micro_.nr)
+          if (rows - r >= micro_.mr && 2 * used > micro_.nr && !here)
             micro_.run(depth, a, b, to, ld, first);
           else
-            micro_.direct(std::min<std::int64_t>(rows - r, micro_.mr), used)(depth, a, 1, micro_.mr, b,
-                                                                             micro_.nr, to, ld, first);
+            micro_.direct(std::min<std::int64_t>(rows - r, micro_.mr), used)(
+                depth, a, 1, micro_.mr, b, here ? b_row_ : micro_.nr, to, ld, first);
         }
       }
     }
@@ -375,6 +382,7 @@ class Product {
   bool strict_, vector_, direct_;
   bool packs_in_tiles_;  // panels of b, each where it is used
   const Micro<C>& micro_;
+  bool in_place_;  // … or, for few rows, read where they lie
   std::int64_t slab_ = 0, k0_ = 0, depth_ = 0;
   std::int64_t tile_rows_ = 0, tile_cols_ = 0;
   C* a_packed_ = nullptr;
@@ -399,7 +407,9 @@ bool split_batches(const Matmul& call) {
   constexpr double kSharedWork = 1 << 25;
   const double work = static_cast<double>(call.m) * static_cast<double>(call.n) * static_cast<double>(call.k);
   const std::int64_t count = batches(call);
-  return count > 1 && (count >= 4 * thread_count() || work < kSerialWork) && work < kSharedWork;
+  // Of few rows a thread reads its own matrices from their beginning to their end.
+  const bool few = call.m <= kFewRows && count % thread_count() == 0;
+  return count > 1 && (count >= 4 * thread_count() || few || work < kSerialWork) && work < kSharedWork;
 }
 
 /// A matrix times a column as a row times a matrix where operands lie at offsets: epilogues of vectors run

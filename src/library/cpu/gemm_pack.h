@@ -96,12 +96,18 @@ void pack_strided(const T* from, std::int64_t across, std::int64_t along, std::i
   for (std::int64_t p0 = 0; p0 < depth; p0 += kRun) {
     const std::int64_t n = std::min(kRun, depth - p0);
     std::int64_t w = 0;
-    if constexpr (std::is_same_v<T, C> && sizeof(C) == 4)
+    if constexpr (sizeof(C) == 4)
       if (along == 1 && n % 4 == 0)
         for (; w + 4 <= used; w += 4) {
-          const C* const line = from + w * across + p0;
-          pack_four_lines<C>({line, line + across, line + 2 * across, line + 3 * across}, width, n,
-                             to + p0 * width + w);
+          const T* const line = from + w * across + p0;
+          C* const at = to + p0 * width + w;
+          if constexpr (std::is_same_v<T, C>) {
+            pack_four_lines<C>({line, line + across, line + 2 * across, line + 3 * across}, width, n, at);
+          } else {
+            C wide[4][kRun];
+            for (std::int64_t i = 0; i < 4; ++i) widen(line + i * across, wide[i], n);
+            pack_four_lines<C>({wide[0], wide[1], wide[2], wide[3]}, width, n, at);
+          }
         }
     for (; w < used; ++w) {
       const T* line = from + w * across + p0 * along;

@@ -165,6 +165,18 @@ TYPED_TEST(Gemm, MatchesTheNaiveLoopOnThreads) {
   }
 }
 
+/// Few rows read whole panels of columns where they lie, and pack what is left of them, or lies otherwise.
+TYPED_TEST(Gemm, FewRowsOfManySteps) {
+  for (const int threads : {1, 2}) {
+    this->use(threads);
+    for (const std::int64_t m : {2, 8, 13})
+      for (const std::int64_t n : {24, 44, 64}) {
+        check<TypeParam>(m, n, 5000 - 8 * n);
+        check<TypeParam>(m, n, 5000 - 8 * n, {false, true, 0, 3, false, 1});
+      }
+  }
+}
+
 TYPED_TEST(Gemm, AcceptsAnyStrides) {
   for (bool ta : {false, true})
     for (bool tb : {false, true})
