@@ -132,7 +132,7 @@ Stmt RegionLowering::finish_update(const Reduction& r, E at) {
   const E partial = load(r.partial[0], k_.buffers[r.partial[0]].dtype, at);
   s.value = partial.id;
   if (r.partial[1]) {
-    s.index = load(r.partial[1], DType::Int64, at).id;
+    s.index = kernel::cast(load(r.partial[1], k_.buffers[r.partial[1]].dtype, at), DType::Int64).id;
   } else if (has_position(op_of(r))) {  // a position alone: its value is read again from the reduced operand
     s.index = partial.id;
     s.value = value_at_position(r, partial).id;

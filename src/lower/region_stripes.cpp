@@ -93,7 +93,9 @@ void RegionLowering::stripe_reset(Body& body) {
   for (const Reduction& r : reductions_) {
     if (r.phase != phase_) continue;
     body.push_back(store(r.partial[0], stripe_index(r.partial[0]), identity_in(r)));
-    if (r.partial[1]) body.push_back(store(r.partial[1], stripe_index(r.partial[1]), konst(0)));
+    if (r.partial[1])
+      body.push_back(
+          store(r.partial[1], stripe_index(r.partial[1]), konst(0).lit(k_.buffers[r.partial[1]].dtype, 0)));
   }
   for (const Scan& s : scans_)
     if (runs_now(s)) body.push_back(store(s.total, stripe_index(s.total), identity_of(scan_decl(s))));
@@ -140,7 +142,7 @@ void RegionLowering::stripe_update(Body& body, const Reduction& r) {
   // Positions ascend, so the first of equals stays; a NaN beats everything but an earlier NaN.
   E better = m == Monoid::ArgMax ? acc < x : x < acc;
   if (is_float(x.type())) better = (better & (acc == acc)) | ((x != x) & (acc == acc));
-  const E at = to_expr(e.index, r.entry);
+  const E at = kernel::cast(to_expr(e.index, r.entry), k_.buffers[r.partial[1]].dtype);
   body.push_back(
       store(r.partial[1], stripe_index(r.partial[1]), kernel::select(better, at, stripe_load(r, true))));
   body.push_back(store(r.partial[0], stripe_index(r.partial[0]), kernel::select(better, x, acc)));
@@ -244,7 +246,9 @@ void RegionLowering::build_stripes() {
     AccDecl& decl = k_.accs[r.acc];
     decl = total_decl(r, decl);
     r.partial[0] = stripe_buffer(decl.type);
-    if (has_position(op_of(r))) r.partial[1] = stripe_buffer(DType::Int64);
+    // Half as wide as the position that they become, where they fit: each element's step stores one.
+    const bool fits = !target_.gpu && product(reduced_groups()) <= std::numeric_limits<std::int32_t>::max();
+    if (has_position(op_of(r))) r.partial[1] = stripe_buffer(fits ? DType::Int32 : DType::Int64);
   }
   for (Scan& s : scans_) s.total = scratch_buffer(scan_decl(s).type, s_.block * size_of(scan_decl(s).type));
   auto row_outputs = [&](int phase) {
