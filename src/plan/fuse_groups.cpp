@@ -1,6 +1,7 @@
 // Fuser: regions as they grow, and whether two may be one.
 #include "plan/fuser.h"
 
+#include "schedule/norm.h"
 #include "support/check.h"
 
 #include <algorithm>
@@ -341,7 +342,12 @@ Why Fuser::needs_rows(const Group& a, const Group& b, bool dependent) const {
   if (t_.off.norm) return because(FusionReason::SwitchedOff, "norm");
   const Group& r = a.is_map() ? b : a;
   if (has_any(b, orders_.together) && !t_.strict) return {};
-  return schedule::refuse_norm(r.rows(), r.points / std::max<std::int64_t>(r.rows(), 1), r.columns(), t_);
+  schedule::NormFacts n;
+  n.rows = r.rows();
+  n.length = r.points / std::max<std::int64_t>(n.rows, 1);
+  n.columns = r.columns();
+  n.run = r.last_kept();
+  return schedule::refuse_norm(n, t_);
 }
 
 /// Why reductions along further axes do not go on in the kernel whose results they take, or nothing.

@@ -80,6 +80,13 @@ struct Group {
   std::int64_t rows() const { return space.points(levels.place[levels.n - 1]); }
   /// Whether the outer axes are reduced.
   bool columns() const { return !is_map() && space.ends_in(levels.place[1]); }
+  /// Points of the last atoms that a reduction keeps.
+  std::int64_t last_kept() const {
+    std::int64_t run = 1;
+    for (int i = space.n; i-- > 0 && (space.extent[i] == 1 || (levels.place[levels.n - 1] >> i & 1) != 0);)
+      run *= space.extent[i];
+    return run;
+  }
 };
 
 /// Adds axes to the runs from `first` on: extents of 1 dropped, equal neighbours joined.

@@ -1,4 +1,5 @@
 #include "schedule/extents.h"
+#include "schedule/norm.h"
 #include "support/check.h"
 
 #include <algorithm>
@@ -55,6 +56,9 @@ constexpr std::int64_t kCombineValues = 8, kCombineParts = 40;
 constexpr std::int64_t kSmallWork = 32768;       // elements one thread handles faster than two are woken
 constexpr std::int64_t kBalancedWork = 1 << 18;  // elements that are read again by more kernels rather than
                                                  // by few of the threads
+constexpr std::int64_t kBytesOfNorm = 4;         // of an element that several phases read
+constexpr std::int64_t kFarWork = 2;       // times the second caches of all threads: comes from memory again
+constexpr std::int64_t kNearColumns = 64;  // of a block that the second cache has for later phases, at least
 // elements that take less time than a launch even on few multiprocessors
 constexpr std::int64_t kSmallWorkGpu = 1 << 20;
 constexpr double kColumnBlocks = 3;  // blocks of columns that keep a multiprocessor's loads in flight
@@ -425,6 +429,11 @@ Schedule schedule_stripes(const Facts& f, const Target& t, int lanes, const Exte
   const bool cut = may_split(f) && outer < 4 * t.threads && !wide;
   s.block = cut ? kStripe : stripe_of(columns, outer, t);
   if (cut) s.chunk = chunk_of(e.outermost, 4 * t.threads / outer);
+  // What later phases read again is in the second cache, if it has columns enough.
+  if (f.phases > 1 || f.stores_full)
+    if (const std::int64_t near = t.l2_bytes / 2 / (e.reduced * std::max(f.loaded_bytes, 1)) / 64 * 64;
+        near >= kNearColumns)
+      s.block = std::min(s.block, near);
   return s;
 }
 
@@ -486,6 +495,17 @@ bool faster_together(std::int64_t items, std::int64_t total, bool columns, bool 
   return (held ? 2 : 4) * bytes / t.bytes_per_ns / busy <= 4 * bytes / t.bytes_per_ns + 2 * t.launch_ns;
 }
 
+/// Whether a CPU's thread would read short runs of memory that lie far apart, and again for each phase, since
+/// no cache of its own has them until then.
+bool reads_short_runs_again(const NormFacts& f, const Target& t) {
+  const std::int64_t total = f.rows * f.length;
+  if (t.gpu || t.strict || !f.columns || kBytesOfNorm * total <= kFarWork * t.l2_bytes * t.threads)
+    return false;
+  const std::int64_t stripe = stripe_of(f.run, f.rows / f.run, t);
+  const bool near = kBytesOfNorm * f.length * kNearColumns <= t.l2_bytes / 2;
+  return !near && stripe < f.run && stripe < kWideStripe;
+}
+
 }  // namespace
 
 int pair_lanes(const Facts& f, const Target& t) {
@@ -508,6 +528,12 @@ Why refuse_norm(std::int64_t rows, std::int64_t row_length, bool columns, const 
                  : items >= target.threads)
     return {};
   return because(FusionReason::TooFewRows, items, columns ? "column blocks" : "rows", target.threads, total);
+}
+
+Why refuse_norm(const NormFacts& f, const Target& target) {
+  if (Why why = refuse_norm(f.rows, f.length, f.columns, target); !why.empty()) return why;
+  if (!reads_short_runs_again(f, target)) return {};
+  return because(FusionReason::TooFewRows, 0, "wide column blocks", target.threads, f.rows * f.length);
 }
 
 std::variant<Schedule, std::string> schedule(const Facts& f, const Target& t) {

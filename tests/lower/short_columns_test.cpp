@@ -50,7 +50,7 @@ TEST(ShortColumns, ShareTheLanesWithKeptAxes) {
 /// loop multiplies, another reads the product.
 TEST(ShortColumns, ValuesOfAColumnAreMadeOnce) {
   GraphBuilder b;
-  const NodeId x = b.leaf(i32, {90, 701}), sum = b.reduce(Op::reduce_sum, x, 1),
+  const NodeId x = b.leaf(i32, {90, 2801}), sum = b.reduce(Op::reduce_sum, x, 1),
                square = b.op(Op::multiply, {sum, sum});
   b.root(b.op(Op::subtract, {x, square}));
   const auto expected = b.values();

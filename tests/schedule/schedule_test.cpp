@@ -1,5 +1,7 @@
 // Which form a region takes, and which norms are refused.
 #include "schedule/schedule.h"
+
+#include "schedule/norm.h"
 #include "schedule/variants.h"
 
 #include <gtest/gtest.h>
@@ -331,6 +333,20 @@ TEST(Schedule, NormOfFewColumnsIsRefusedForLeavingThreadsIdle) {
   EXPECT_TRUE(refuse_norm(70, 1000, true, target()).empty()) << "is little work";
   EXPECT_TRUE(refuse_norm(128, 100000, true, target()).empty());
   EXPECT_TRUE(refuse_norm(1000, 100000, true, target()).empty());
+}
+
+/// A CPU's kernels of their own read whole rows, one after the other; one kernel of all phases would read
+/// parts of rows, and those from memory again.
+TEST(Schedule, NormOfNarrowColumnsIsRefusedForReadingPartsOfRows) {
+  const auto fits = [](NormFacts f) { return refuse_norm(f, target()).empty(); };
+  EXPECT_FALSE(fits({360, 23296, true, 360})) << "stripes of 192 columns";
+  EXPECT_TRUE(fits({360, 1000, true, 360})) << "is in the second cache";
+  EXPECT_TRUE(fits({3600, 23296, true, 3600})) << "long parts of rows";
+  EXPECT_TRUE(fits({32 * 16, 16384, true, 16})) << "whole rows";
+  EXPECT_TRUE(fits({32, 1 << 18, false, 1})) << "no columns";
+  Target gpu = target();
+  gpu.gpu = true;
+  EXPECT_EQ(refuse_norm({360, 23296, true, 360}, gpu).empty(), refuse_norm(360, 23296, true, gpu).empty());
 }
 
 /// Columns of halves are written past the caches by lines, or not so.
