@@ -2,6 +2,7 @@
 //
 // Invariant: build() gives the value of an entry in the current environment; within one environment an entry
 // is built once. Sizes reach expressions only as parameters.
+#include "lower/exponentials.h"
 #include "lower/region_lowering.h"
 #include "math/expand.h"
 #include "support/check.h"
@@ -478,8 +479,9 @@ E RegionLowering::build_op(EntryId id) {
   if (E fused = multiply_add(n, in)) return fused;
   const DType recorded = g_[n.in[n.in.size() - 1]].dtype;
   if (target_.strict) return expand(n.op, in[0], in[1], in[2], recorded);
-  return target_.gpu ? expand_gpu(n.op, rough_[id], in[0], in[1], in[2], recorded)
-                     : expand_cpu(n.op, rough_[id], in[0], in[1], in[2], recorded);
+  if (target_.gpu) return expand_gpu(n.op, rough_[id], in[0], in[1], in[2], recorded);
+  const E below_one = exp_to_one(g_, p_, id, in[0], rough_[id]);
+  return below_one ? below_one : expand_cpu(n.op, rough_[id], in[0], in[1], in[2], recorded);
 }
 
 /// A value as it is stored: one that was rounded to a half type and widened again is that half.

@@ -39,6 +39,10 @@ kernel::E expand_silu_by_shift(kernel::E x);
 /// where x is 0.
 kernel::E expand_log_from_one(kernel::E x);
 
+/// e^x of a Float32 where x <= 0 or NaN, a CPU's: the bits of Op::exp. `roughly`: an error of 2^-17.
+kernel::E expand_exp_to_one(kernel::E x);
+kernel::E expand_exp_to_one_roughly(kernel::E x);
+
 /// e^x of a Float32 where -87 <= x <= 0, for a sum that has an e^0: 2^-23 relative to the sum.
 kernel::E expand_exp_of_sum(kernel::E x);
 

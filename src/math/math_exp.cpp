@@ -155,6 +155,17 @@ kernel::E expand_exp_by_shift(kernel::E x) {
   return math::exp_poly(r) * bitcast(bits, DType::Float32);
 }
 
+kernel::E expand_exp_to_one(kernel::E x) {
+  // 2^n by one shift, 2^64 and more times as large: what is subnormal is rounded once, by the last product.
+  // An even number more than the other's 127 rounds ties as whole_log2 does.
+  constexpr int kUp = 65;
+  const kernel::E magic = x.lit(0x1.8p23 + 127 + kUp);
+  const kernel::E y = math::at_least(x, -104), t = fma(y, x.lit(math::kLog2e), magic), n = t - magic;
+  const kernel::E r = fma(n, x.lit(-math::kLn2Lo), fma(n, x.lit(-math::kLn2Hi), y));
+  const kernel::E power = bitcast(bitcast(t, DType::Int32) << x.lit(DType::Int32, 23), DType::Float32);
+  return math::exp_poly(r) * power * 0x1p-65;
+}
+
 kernel::E expand_exp_of_sum(kernel::E x) {
   const math::Rounded n = math::round_scaled(x, math::kLog2e);
   const kernel::E r = fma(x, x.lit(math::kLog2e), -n.whole);

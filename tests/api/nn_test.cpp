@@ -15,6 +15,21 @@ TEST(Nn, Softmax) {
   EXPECT_EQ(nn::softmax(x.astype(DType::Float16)).dtype(), DType::Float16);
 }
 
+/// An exponential of what is relative to the greatest value has the bits of any other: of subnormal results,
+/// where 2^n is rounded to one side of another, of infinities and NaN.
+TEST(Nn, ExponentialsRelativeToTheGreatest) {
+  std::vector<float> values;
+  for (int i = 0; i <= 12000; ++i) values.push_back(static_cast<float>(-i) * 0.01f);
+  for (int n = 0; n < 160; ++n) values.push_back(static_cast<float>((-n - 0.5) * 0.69314718055994531));
+  values.insert(values.end(), {-kInf, -103.9f, -103.98f, -104.5f, -1e30f, -1e-40f, -0.0f});
+  for (const float last : {0.0f, kNan}) {
+    values.back() = last;
+    const Tensor x = floats(values), apart = x - max(x),
+                 whole = floats(values) - (last == last ? 0.0f : kNan);
+    expect_equal(exp(apart), Shape{static_cast<std::int64_t>(values.size())}, exp(whole).to_vector<float>());
+  }
+}
+
 TEST(Nn, Norms) {
   const Tensor x = floats({1, 4}, {1, 2, 3, 4});
   expect_near(nn::layer_norm(x, {}, {}, 0.0), {1, 4},
