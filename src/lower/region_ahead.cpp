@@ -69,7 +69,7 @@ std::int64_t RegionLowering::bytes_ahead(const Entry& e) const {
            size_of(n.dtype);
   if (read_again(e) && bytes >= target_.stream_bytes)
     return phase_ < last_phase(e) ? 0 : bytes_to_later_row(e);
-  if (bytes >= target_.stream_bytes && !p_.space.jumps(e.index)) {
+  if (bytes >= target_.stream_bytes && first_jump(p_, groups_, e.index) >= s_.lane_axis) {
     const std::int64_t bytes_on = elements_to_next_item(e.index) * size_of(n.dtype);
     if (bytes_on != 0) return bytes_on;
   }

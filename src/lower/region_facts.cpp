@@ -86,6 +86,26 @@ int axis_across(const Pulled& p, const std::vector<Group>& groups) {
 
 }  // namespace
 
+int first_jump(const Pulled& p, const std::vector<Group>& groups, const Index& index) {
+  std::vector<bool> seen(p.entries.size());
+  std::uint64_t axes = 0;
+  const auto visit = [&](const auto& self, EntryId id) -> void {
+    if (seen[id]) return;
+    seen[id] = true;
+    const Entry& e = p.entries[id];
+    const bool known = e.kind == Entry::Kind::Load || e.kind == Entry::Kind::Iota ||
+                       e.kind == Entry::Kind::Op || e.kind == Entry::Kind::Scalar;
+    if (!known) axes = ~std::uint64_t{0};
+    for (const Term& t : std::span(e.index.terms, static_cast<std::size_t>(e.index.n)))
+      axes |= p.space.atom(t.atom).axes;
+    p.space.each_value(e.index, [&](EntryId in) { self(self, in); });
+    p.each_operand(e, [&](EntryId in) { self(self, in); });
+  };
+  p.space.each_value(index, [&](EntryId in) { visit(visit, in); });
+  const auto changes = [&](const Group& g) { return (g.axes & axes) != 0; };
+  return static_cast<int>(std::find_if(groups.begin(), groups.end(), changes) - groups.begin());
+}
+
 void RegionLowering::measure() {
   // The 64-bit indices of random draws do not count for the lanes: their bits are made for several lanes at
   // once.
@@ -201,10 +221,13 @@ void RegionLowering::count_loads(schedule::Facts& f) const {
       partly = std::max(partly, bytes);  // of the parts of a join a point has one
     f.rows_apart |= !rows_adjoin(e.index, groups_);
     f.strided |= std::abs(e.index.coef(groups_.back().last)) != 1;
-    f.jumps |= p_.space.jumps(e.index);
-    if (!p_.space.jumps(e.index))
-      f.near =
-          std::max(f.near, near_from(e.index, size, target_.vector_bytes / widest_bytes_, groups_, f.dense));
+    if (p_.space.jumps(e.index)) {
+      f.jumps_along = std::min(f.jumps ? f.jumps_along : last_group() + 1, first_jump(p_, groups_, e.index));
+      f.jumps = true;
+      continue;
+    }
+    f.near =
+        std::max(f.near, near_from(e.index, size, target_.vector_bytes / widest_bytes_, groups_, f.dense));
   }
   f.loaded_bytes += partly;
   f.near = std::min(f.near, last_group());

@@ -1,6 +1,8 @@
 // Groups of axes, and constants, that the files of RegionLowering share.
 #pragma once
 
+#include "lower/pull.h"
+
 #include <cstdint>
 #include <vector>
 
@@ -21,6 +23,10 @@ struct Group {
   std::uint32_t places;       // that have it
   std::vector<Piece> pieces;  // outermost first
 };
+
+/// The first of these groups along which the values change that an index is made of; their number, where
+/// there is none.
+int first_jump(const Pulled& p, const std::vector<Group>& groups, const Index& index);
 
 // part of the roles that a predicate's link owns: apart from groups and atoms, which own the same kinds
 constexpr std::uint64_t kLinkExtent = 0xffff;

@@ -16,6 +16,13 @@ constexpr int kMostScalarLoads = 2;        // beside those of whole vectors
 constexpr std::int64_t kAccessBytes = 16;  // of a GPU's widest access
 constexpr std::int64_t kNarrowBytes = 4;   // of the narrowest that uses its bandwidth
 
+/// Whether what is there on each lane is decided by an index of its own, the same in all rows.
+bool lanes_jump(const Pulled& p, const std::vector<Group>& groups, const Entry& pad) {
+  if (pad.predicates < 0) return false;
+  const Index& t = p.links[static_cast<std::size_t>(pad.predicates)].predicate.t;
+  return p.space.jumps(t) && first_jump(p, groups, t) + 1 == static_cast<int>(groups.size());
+}
+
 }  // namespace
 
 // ---- facts
@@ -242,11 +249,15 @@ E RegionLowering::build_pad(EntryId id) {
   if (const E turned = turned_load(e)) return turned;
   const E fill = e.in[1] == kNoEntry ? kernel::constant(k_.pool, type, 0) : build(e.in[1]);
   const E body = build(e.in[0]);
-  const Entry& in = p_.entries[e.in[0]];
-  // What is not there is loaded as 0 anyway.
+  const bool by_lanes = !target_.gpu && lanes_jump(p_, groups_, e);
+  EntryId source = e.in[0];
+  while (by_lanes && p_.entries[source].kind == Entry::Kind::Op && g_[p_.entries[source].node].op == Op::cast)
+    source = p_.entries[source].in[0];
+  const Entry& in = p_.entries[source];
+  // What is not there is loaded as 0 anyway, of whatever type. (A CPU chooses between vectors by a branch.)
   const bool zero = fill.node().prim == Prim::Const && fill.node().imm == 0;
-  if (target_.gpu && zero && in.kind == Entry::Kind::Load && in.predicates == e.predicates && !in.inside &&
-      (staged_.empty() || staged_[e.in[0]] < 0) && scratch_[e.in[0]] < 0)
+  if ((target_.gpu || by_lanes) && zero && in.kind == Entry::Kind::Load && in.predicates == e.predicates &&
+      !in.inside && (staged_.empty() || staged_[source] < 0) && scratch_[source] < 0)
     return body;
   const E there = predicate_expr(e.predicates, e.predicates_end);
   const kernel::ExprNode &x = body.node(), &y = fill.node();

@@ -21,6 +21,9 @@ constexpr std::int64_t kMostRound = 1024;  // elements: what a thread reads in m
 constexpr std::int64_t kLeastRounds = 8;   // that make up for the first
 constexpr std::int64_t kRoundsBlock = 4096;  // elements of them: what is found once counts for little
 constexpr std::int64_t kRowsInside = 32;     // that make up for what is found once for all
+constexpr std::int64_t kRowsOfIndex = 16;    // the same of rows of any length that share an index, and …
+constexpr std::int64_t kMostOfIndex = 64;    // … of those that the second cache has room for
+constexpr std::int64_t kRoundsOfIndex = 32;  // rounds that make up for places found by an index
 constexpr std::int64_t kShortRow = 128;      // elements of a row that is not worth a grid item
 constexpr int kFewOperands = 6;              // that guards choose from along such a row
 constexpr std::int64_t kGuardedRow = 512;    // the same where guards cut it, or its elements lie apart
@@ -128,14 +131,15 @@ bool find_round(const Facts& f, const Target& t, int least, std::int64_t many, S
     const std::int64_t extent = f.axes[static_cast<std::size_t>(axis)].extent;
     period *= f.axes[static_cast<std::size_t>(axis) + 1].extent;
     int lanes = lanes_of_line(f, least);
-    while (lanes > least && std::lcm<std::int64_t>(period, lanes) > kMostRound) lanes /= 2;
+    const std::int64_t most = f.jumps ? 2 * kMostRound : kMostRound;
+    while (lanes > least && std::lcm<std::int64_t>(period, lanes) > most) lanes /= 2;
     const std::int64_t round = std::lcm<std::int64_t>(period, lanes);
-    if (round > kMostRound) return false;
-    if (extent < many * round / period) continue;
+    if (round > most) return false;
+    if (extent < many * round / period || (f.jumps && axis >= f.jumps_along)) continue;
     s.lane_axis = axis;
     s.round = round;
     s.lanes = lanes;
-    s.block = std::max<std::int64_t>(kLeastRounds, kRoundsBlock / round) * round;
+    s.block = std::max<std::int64_t>(f.jumps ? kRoundsOfIndex : kLeastRounds, kRoundsBlock / round) * round;
     // Lines are written one by one, each at a multiple of its size.
     s.stream = f.adjoining_bytes >= t.stream_bytes && lanes * f.out_narrowest >= kLine &&
                (axis == 0 || period * extent * f.out_narrowest % kLine == 0);
@@ -154,7 +158,11 @@ bool put_rows_inside(const Facts& f, const Target& t, int lanes, std::int64_t ro
   if (rows < kLeastRounds) return false;
   const std::int64_t front = f.axes[static_cast<std::size_t>(axis)].extent;
   s.inside = axis;
-  s.block = std::clamp<std::int64_t>(kRoundsBlock * front / (rows * row), 1, front);
+  std::int64_t elements = kRoundsBlock;
+  if (f.jumps && f.jumps_along == s.lane_axis)
+    elements = std::max(
+        elements, row * std::clamp(t.l2_bytes / 4 / (row * f.widest_bytes), kRowsOfIndex, kMostOfIndex));
+  s.block = std::clamp<std::int64_t>(elements * front / (rows * row), 1, front);
   s.lanes = lanes;
   if (const int wide = lanes_of_line(f, lanes); f.jumps || row % wide == 0 || row >= 4 * wide) s.lanes = wide;
   // Each vector of a row looks up where the row is: as few as lines allow, and of these the shortest.
@@ -165,15 +173,29 @@ bool put_rows_inside(const Facts& f, const Target& t, int lanes, std::int64_t ro
   return true;
 }
 
+/// Rows of a map whose elements are where indices say that are the same for many rows: short rows share the
+/// lanes, and of rows of any length the places of a vector's elements are found once.
+bool find_indexed_rows(const Facts& f, const Target& t, int lanes, Schedule& s) {
+  const std::int64_t row = f.axes.back().extent;
+  const bool shared = row < 2 * lanes;
+  if (shared && (find_round(f, t, lanes, kRowsInside, s) || find_round(f, t, lanes, kLeastRounds, s)))
+    return true;
+  if (f.jumps_along < s.lane_axis && row > kShortRow) return false;
+  const bool near = kRowsOfIndex * row * f.widest_bytes <= t.l2_bytes / 2;
+  return near && row >= kLeastLanes && put_rows_inside(f, t, lanes, row, s);
+}
+
 /// Rows of a map that are too short for a loop of their own.
 bool find_short_rows(const Facts& f, const Target& t, int lanes, Schedule& s) {
   const auto last = static_cast<int>(f.axes.size()) - 1;
   std::int64_t row = f.axes[static_cast<std::size_t>(last)].extent;
+  if (last > 0 && f.states == 0 && f.jumps && f.jumps_along > 0)
+    if (find_indexed_rows(f, t, lanes, s)) return true;
   const bool cut = f.guarded && f.loads <= kFewOperands;
   const std::int64_t longest = cut || f.strided ? kGuardedRow : kShortRow;
   if (last == 0 || f.states > 0 || row > longest) return false;
   const auto apart = [&] { return put_rows_inside(f, t, lanes, row, s); };
-  if (f.jumps && row >= kLeastLanes) return apart();
+  if (f.jumps && row > 1) return apart();
   // Axes whose elements follow each other share the lanes; vectors that go on far away would be gathered.
   while (!f.jumps && row < lanes && s.lane_axis > f.near)
     row *= f.axes[static_cast<std::size_t>(--s.lane_axis)].extent;

@@ -96,6 +96,7 @@ struct Facts {
   bool guarded = false;     // an operand is not everywhere along the last axis
   bool strided = false;     // or its elements along that axis do not adjoin
   bool jumps = false;       // or its rows are where an index says
+  int jumps_along = 0;      // the first axis along which such an index changes
   bool dense = true;        // or there is little between those that follow each other in row-major order
   int near = 0;     // first axis from which on elements that follow each other are near in all operands
   int across = -1;  // axis that an operand is contiguous along although it is not the last, or -1

@@ -190,6 +190,54 @@ TEST(Gather, FusesWithItsIndicesAndItsReaders) {
             1u);
 }
 
+/// Many rows that the same indices lead through, near each other, far apart, backwards and out of range: the
+/// places are found once for several rows, and short rows share the lanes.
+TEST(Gather, RowsThatShareIndices) {
+  const std::int64_t outer = 130, extent = 90;
+  for (const DType type : {DType::UInt8, DType::Float16, DType::BFloat16, DType::Float32, DType::Float64})
+    for (const std::int64_t inner : {1, 2, 7})
+      for (const std::int64_t count : {5, 14, 33, 180}) {
+        const std::int64_t points = outer * extent * inner;
+        const Tensor x = (arange(points) * 7 % 251).astype(type).reshape({outer, extent, inner}).eval();
+        for (const std::int64_t step : {1, 2, 37, -3}) {
+          std::vector<std::int32_t> index(static_cast<std::size_t>(count));
+          for (std::size_t i = 0; i < index.size(); ++i)
+            index[i] = static_cast<std::int32_t>(static_cast<std::int64_t>(i) * step / 2 % 200);
+          const Tensor taken = take(x, Tensor::from(index), 1).astype(DType::Float32);
+          const std::vector<float> got = (taken + 1.0).to_vector<float>();
+          for (std::int64_t o = 0; o < outer; ++o)
+            for (std::int64_t i = 0; i < count; ++i)
+              for (std::int64_t c = 0; c < inner; ++c) {
+                const std::int64_t asked = index[static_cast<std::size_t>(i)],
+                                   at = asked < 0 ? asked + extent : asked;
+                const bool there = at >= 0 && at < extent;
+                const std::int64_t want = there ? ((o * extent + at) * inner + c) * 7 % 251 : 0;
+                ASSERT_EQ(got[static_cast<std::size_t>((o * count + i) * inner + c)],
+                          static_cast<float>(want + 1))
+                    << static_cast<int>(type) << ' ' << inner << ' ' << count << ' ' << step << ": " << o
+                    << ' ' << i;
+              }
+        }
+      }
+}
+
+/// Rows of few elements, each where an index says.
+TEST(Gather, RowsOfTwoAndThree) {
+  for (const DType type : {DType::Int8, DType::Float16, DType::Float32, DType::Float64})
+    for (const std::int64_t row : {2, 3}) {
+      const std::int64_t rows = 61, n = 3001;
+      const Tensor table = (arange(rows * row) % 120).astype(type).reshape({rows, row}).eval();
+      const Tensor index = (arange(n) * 7919 % 140 - 70).eval();
+      const std::vector<float> got = take(table, index, 0).astype(DType::Float32).to_vector<float>();
+      for (std::int64_t i = 0; i < n; ++i)
+        for (std::int64_t c = 0; c < row; ++c) {
+          const std::int64_t asked = i * 7919 % 140 - 70, at = asked < 0 ? asked + rows : asked;
+          const float want = at >= 0 && at < rows ? static_cast<float>((at * row + c) % 120) : 0.0f;
+          ASSERT_EQ(got[static_cast<std::size_t>(i * row + c)], want) << static_cast<int>(type) << ' ' << i;
+        }
+    }
+}
+
 TEST(Gather, LargeRandomGathersEqualALoop) {
   const std::int64_t rows = 1000, columns = 37, n = 5000;
   const Tensor table = test::data({rows, columns});

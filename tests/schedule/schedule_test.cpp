@@ -48,6 +48,32 @@ TEST(Schedule, LongScansBesideFewColumnsHaveLanesOutside) {
   EXPECT_EQ(std::get<Schedule>(schedule(f, target())).lane_axis, 2);
 }
 
+/// Elements that are where an index says: of an index that is the same in many rows the places are found once
+/// for them, and short rows share the lanes; an index of each row changes nothing for long ones.
+TEST(Schedule, RowsThatShareAnIndexRunInsideTheLanes) {
+  Target t = target();
+  t.vector_bytes = 32;
+  const auto scheduled = [&](const std::vector<Facts::Axis>& axes, int along) {
+    Facts f;
+    f.axes = axes;
+    f.prims = 6;
+    f.jumps = f.strided = true;
+    f.jumps_along = along;
+    f.near = static_cast<int>(axes.size()) - 1;
+    f.loads = 2;
+    return std::get<Schedule>(schedule(f, t));
+  };
+  const Schedule rows = scheduled({{5000, false}, {301, false}}, 1);
+  EXPECT_EQ(rows.inside, 0);
+  EXPECT_GE(rows.block, 16);
+  EXPECT_LE(rows.block * 301 * 4, t.l2_bytes);
+  EXPECT_EQ(scheduled({{5000, false}, {1000, false}}, 0).inside, -1);
+  EXPECT_EQ(scheduled({{5000, false}, {30000, false}}, 1).inside, -1);  // rows that no cache holds many of
+  const Schedule joined = scheduled({{9000, false}, {15, false}, {7, false}}, 1);
+  EXPECT_EQ(joined.lane_axis, 0);
+  EXPECT_EQ(joined.round % (15 * 7), 0);
+}
+
 Schedule tiles_of(std::int64_t across_run, std::int64_t last_run, int narrowest, int bytes) {
   const Facts::Axis axes[] = {{across_run, false}, {last_run, false}};
   Facts f;
