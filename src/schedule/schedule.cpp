@@ -185,6 +185,14 @@ bool find_indexed_rows(const Facts& f, const Target& t, int lanes, Schedule& s) 
   return near && row >= kLeastLanes && put_rows_inside(f, t, lanes, row, s);
 }
 
+/// Whether short rows take fewer instructions with lanes of their own, some of them idle, than sharing the
+/// lanes, where each operand's elements are permuted out of one or two registers.
+bool apart_is_shorter(const Facts& f, std::int64_t row, int lanes) {
+  constexpr std::int64_t kPermute = 6, kMaskedStore = 12;
+  const std::int64_t shared = kPermute * f.loads + f.prims, apart = f.prims + kMaskedStore;
+  return row >= lanes && !f.strided && round_up(row, lanes) * apart < row * shared;
+}
+
 /// Rows of a map that are too short for a loop of their own.
 bool find_short_rows(const Facts& f, const Target& t, int lanes, Schedule& s) {
   const auto last = static_cast<int>(f.axes.size()) - 1;
@@ -205,6 +213,7 @@ bool find_short_rows(const Facts& f, const Target& t, int lanes, Schedule& s) {
   s.lane_axis = last;
   row = f.axes[static_cast<std::size_t>(last)].extent;
   const bool shared = row < lanes || (4 * row < 3 * round_up(row, lanes) && (row < 2 * lanes || long_body));
+  if (shared && apart_is_shorter(f, row, lanes) && apart()) return true;
   if (shared && (find_round(f, t, lanes, kRowsInside, s) || find_round(f, t, lanes, kLeastRounds, s)))
     return true;
   while (row < lanes && s.lane_axis > 1) row *= f.axes[static_cast<std::size_t>(--s.lane_axis)].extent;

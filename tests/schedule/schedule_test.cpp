@@ -74,6 +74,25 @@ TEST(Schedule, RowsThatShareAnIndexRunInsideTheLanes) {
   EXPECT_EQ(joined.round % (15 * 7), 0);
 }
 
+/// Rows that fill a vector and a little more share the lanes where one operand is permuted for it, and have
+/// lanes of their own where many are.
+TEST(Schedule, ShortRowsOfManyOperandsHaveLanesOfTheirOwn) {
+  Target t = target();
+  t.vector_bytes = 32;
+  const Facts::Axis axes[] = {{20000, false}, {10, false}, {10, false}};
+  Facts f;
+  f.axes = axes;
+  f.rows_apart = true;
+  f.loads = 1;
+  f.prims = 3;
+  EXPECT_GT(std::get<Schedule>(schedule(f, t)).round, 0);
+  f.loads = 25;
+  f.prims = 75;
+  const Schedule taps = std::get<Schedule>(schedule(f, t));
+  EXPECT_EQ(taps.round, 0);
+  EXPECT_GE(taps.inside, 0);
+}
+
 Schedule tiles_of(std::int64_t across_run, std::int64_t last_run, int narrowest, int bytes) {
   const Facts::Axis axes[] = {{across_run, false}, {last_run, false}};
   Facts f;
