@@ -31,6 +31,7 @@ struct AttentionShape {
 /// Where the copy engine finds the matrices of q, k and v: part p of matrix b is b / divisor % extent.
 struct AttentionParts {
   int divisor[3][3], extent[3][3];
-  int group;  // matrices whose blocks run side by side
-  int items;  // blocks of rows of all matrices
+  int group;          // matrices whose blocks run side by side
+  int items;          // blocks of rows of all matrices
+  int again, unused;  // whether the launch makes again what one before it made, see pair_hopper.cuh
 };

@@ -2,6 +2,7 @@
 // with 64 rows of the block, multiply out of them. One warp orders the copies. A block takes blocks of rows
 // until none are left, so that copies for the next one run while this one's results are written. That warp
 // says which rows and tiles, and what masks leave of them, beside its copies; nobody else walks over tiles.
+// The warps beside it look for values of v that are not finite.
 //
 // Within a warpgroup, the products of the next tile's scores and of this tile's weights are under way
 // together, and while they run the next tile's scores become weights as soon as they are there. The
@@ -13,9 +14,13 @@ constexpr int kDepthSlabs = (Config::kHead + 63) / 64, kWidthSlabs = (Config::kO
 constexpr int kQSlab = kRows * kSlabRow, kTileSlab = kColumns * kSlabRow;  // bytes
 constexpr int kQBytes = kDepthSlabs * kQSlab, kKBytes = kDepthSlabs * kTileSlab,
               kVBytes = kWidthSlabs * kTileSlab;
-constexpr int kRegisters = kGroups == 3 ? 160 : 232, kCopyRegisters = kGroups == 1   ? 24
-                                                                      : kGroups == 2 ? 40
-                                                                                     : 32;
+constexpr int kRegisters = kGroups < 3       ? 232
+                           : Config::kChecks ? 152
+                                             : 160,
+              kCopyRegisters = kGroups == 1      ? 24
+                               : kGroups == 2    ? 40
+                               : Config::kChecks ? 56
+                                                 : 32;
 
 /// Words that the copying warp writes for each stage of k: the tile's note, then, of tiles that are not
 /// whole, for each eight warps bits of parts that are low, and of those that are whole: part p of warp w has
@@ -175,6 +180,14 @@ __device__ __forceinline__ void produce(const Args& args, const AttentionMemory&
     }
     item = following;
   }
+}
+
+/// By the warps beside the one that copies.
+template <class A>
+__device__ __forceinline__ void check(const A& args) {
+  check_tiles(args, [&](int b, int c0, int c1, int lane) {
+    return has_odd<32, kCheckAhead>(v_matrix(args, b), args.shape.v_row, c0, c1, lane);
+  });
 }
 
 /// What a warp knows of a tile.
@@ -344,6 +357,8 @@ __device__ __forceinline__ void consume(const Args& args, const AttentionMemory&
 }
 
 __device__ __forceinline__ void run_attention(const Args& args) {
+  if constexpr (Config::kChecks)
+    if (args.parts.again && !finds_flag(args)) return;
   const AttentionMemory memory;
   if (threadIdx.x == 0) {
     prefetch_map(args.a_map);
@@ -354,7 +369,11 @@ __device__ __forceinline__ void run_attention(const Args& args) {
   __syncthreads();
   if (threadIdx.x < 128) {
     give_registers<kCopyRegisters>();
-    if (threadIdx.x < 32) produce(args, memory);
+    if (threadIdx.x < 32) {
+      produce(args, memory);
+    } else if constexpr (Config::kChecks) {
+      if (!args.parts.again) check(args);
+    }
   } else {
     take_registers<kRegisters>();
     consume(args, memory);

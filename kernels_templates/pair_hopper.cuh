@@ -61,3 +61,44 @@ __device__ __forceinline__ uint64 tile_descriptor(uint32 at, int slab) {
   return uint64((at & 0x3ffff) >> 4) | uint64(KMajor ? 1 : slab >> 4) << 16 | kStride << 32 |
          kPermuted128 << 62;
 }
+
+/// A launch that leaves out tiles may find meanwhile itself what is not finite (kChecks), by the warps beside
+/// the one that copies. A second launch of the same kernel (args.parts.again) makes all results again where
+/// something was found, and else ends at once.
+constexpr int kCheckers = 3, kCheckAhead = 2;  // warps; loads of each under way
+
+// The hook `flag` is there with kChecks alone: what calls it are templates.
+
+/// Whether the launch before found something; by all threads of a block.
+template <class A>
+__device__ __forceinline__ bool finds_flag(const A& args) {
+  const int tiles = (args.shape.columns + kFlagColumns - 1) / kFlagColumns, all = args.shape.batch * tiles;
+  const auto* const flags = reinterpret_cast<const unsigned char*>(flag(args, 0, 0));
+  uint32 found = 0;
+#pragma unroll 1
+  for (int at = 16 * int(threadIdx.x); at < all; at += 16 * kThreads) {
+    if (at + 16 <= all) {
+      const uint4 x = *reinterpret_cast<const uint4*>(flags + at);
+      found |= x.x | x.y | x.z | x.w;
+    } else {
+      for (int i = at; i < all; ++i) found |= flags[i];
+    }
+  }
+  return __syncthreads_or(found != 0);
+}
+
+/// By the warps of the copying warpgroup that do not copy; odd(b, c0, c1, lane): whether columns c0 … c1 - 1
+/// have to be looked at though masks leave nothing of them, of what a lane looks at.
+template <class A, class F>
+__device__ __forceinline__ void check_tiles(const A& args, F odd) {
+  const int tiles = (args.shape.columns + kFlagColumns - 1) / kFlagColumns, lane = threadIdx.x % 32;
+  const int all = args.shape.batch * tiles;
+#pragma unroll 1
+  for (int at = int(blockIdx.x) * kCheckers + int(threadIdx.x / 32) - 1; at < all;
+       at += gridDim.x * kCheckers) {
+    const int b = at / tiles, tile = at - b * tiles, c0 = tile * kFlagColumns;
+    const int c1 = c0 + kFlagColumns < args.shape.columns ? c0 + kFlagColumns : args.shape.columns;
+    const bool found = __any_sync(0xffffffffu, odd(b, c0, c1, lane));
+    if (lane == 0) *flag(args, b, tile) = found;
+  }
+}

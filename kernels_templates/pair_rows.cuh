@@ -20,6 +20,11 @@ constexpr int depth_of(int operand) {
 constexpr int operand_of(int sum) {
   return sum == 0 ? Config::kSum0 : sum == 1 ? Config::kSum1 : sum == 2 ? Config::kSum2 : Config::kSum3;
 }
+constexpr bool multiplies(int operand) {
+  bool found = false;
+  for (int m = 0; m < kSums; ++m) found = found || operand_of(m) == operand;
+  return found;
+}
 constexpr int reduction_of(int n) {
   return n == 0   ? Config::kReduction0
          : n == 1 ? Config::kReduction1

@@ -39,8 +39,9 @@ struct PairShape {
 /// matrix b is b / divisor % extent.
 struct PairParts {
   int divisor[4][3], extent[4][3];
-  int group;  // matrices whose blocks run side by side
-  int items;  // blocks of rows of all matrices
+  int group;          // matrices whose blocks run side by side
+  int items;          // blocks of rows of all matrices
+  int again, unused;  // whether the launch makes again what one before it made, see pair_hopper.cuh
 };
 
 constexpr int kReducesSum = 0, kReducesMax = 1, kReducesMin = 2;

@@ -19,8 +19,12 @@ constexpr int slabs_before(int operand) {
 constexpr int kRowSlab = kRows * kSlabRow, kTileSlab = kColumns * kSlabRow;  // bytes
 constexpr int kRowBytes = slabs_before(kProducts) * kRowSlab,
               kStageBytes = slabs_before(kOperands) * kTileSlab;
-constexpr int kRegisters = kGroups == 2 ? 240 : 232, kCopyRegisters = 24;
+constexpr int kRegisters = kGroups == 1      ? 232
+                           : Config::kChecks ? 224
+                                             : 240,
+              kCopyRegisters = Config::kChecks ? 56 : 24;
 static_assert(kGroups <= 2 && kFragments == 1 && kProducts <= 2 && kOperands <= 2, "");
+static_assert(kGroups == 2 || !Config::kChecks, "");
 
 /// Shared addresses. Barriers of rows and of stages: bytes have come (full), all warps have read them
 /// (empty). values: those of columns, of each stage. item and notes: of the block of rows at hand, of each
@@ -172,6 +176,19 @@ struct PairCopies {
   }
 };
 
+/// By the warps beside the one that copies: of each operand that weights multiply, and what columns add.
+template <class A>
+__device__ __forceinline__ void check(const A& args) {
+  check_tiles(args, [&](int b, int c0, int c1, int lane) {
+    const int64* const rows = args.shape.y_row;
+    bool odd = false;
+    if constexpr (multiplies(0)) odd |= has_odd<32, kCheckAhead>(y_matrix0(args, b), rows[0], c0, c1, lane);
+    if constexpr (multiplies(1)) odd |= has_odd<32, kCheckAhead>(y_matrix1(args, b), rows[1], c0, c1, lane);
+    for (int c = c0 + lane; c < c1; c += 32) odd = odd || !column_adds_nothing(args, b, c);
+    return odd;
+  });
+}
+
 struct PairGroup {
   const Args& args;
   const PairMemory& memory;
@@ -322,6 +339,8 @@ struct PairGroup {
 };
 
 __device__ __forceinline__ void run_pair_sums(const Args& args) {
+  if constexpr (Config::kChecks)
+    if (args.parts.again && !finds_flag(args)) return;
   const PairMemory memory;
   if (threadIdx.x == 0) {
     prefetch_map(args.a_map);
@@ -335,6 +354,8 @@ __device__ __forceinline__ void run_pair_sums(const Args& args) {
     if (threadIdx.x < 32) {
       PairCopies copies{args, memory, PairTiles(args)};
       copies.run();
+    } else if constexpr (Config::kChecks) {
+      if (!args.parts.again) check(args);
     }
   } else {
     take_registers<kRegisters>();

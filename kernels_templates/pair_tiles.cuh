@@ -1,9 +1,11 @@
 // Tiles of pairs of rows and columns: which there are for a block of rows, and what is known of them. Config:
 // Element; kRows, of a block; kColumns, of a tile; kWarps, those with rows, each kFragments times 16; kMasks,
-// whether there are masks; kLow, whether tiles may be left out. Hooks:
+// whether there are masks; kLow, whether tiles may be left out; kChecks, whether the launch
+// itself finds flags. Hooks:
 //
 //   int tile_kind(args, b, i0, i1, j0, j1)      of rows i0 … i1 and columns j0 … j1: kMixed, kWhole or kLow
-//   bool is_finite(args, b, tile)               of what the weights of kFlagColumns columns multiply
+//   bool is_finite(args, b, tile)               of what the weights of kFlagColumns columns multiply: its
+//   flag
 //
 // args.shape has `rows` and `columns`.
 #pragma once
@@ -13,6 +15,13 @@ constexpr int kRows = Config::kRows, kColumns = Config::kColumns, kFragments = C
               kWarps = Config::kWarps;
 constexpr int kMixed = 0, kWhole = 1, kLow = 2;  // kinds of tiles
 constexpr int kFlagColumns = 64;                 // that have a flag
+
+/// Whether flags are there; else all is taken for finite: see pair_hopper.cuh.
+template <class A>
+__device__ __forceinline__ bool knows_flags(const A& args) {
+  if constexpr (Config::kChecks) return args.parts.again;
+  return true;
+}
 
 /// The tiles of columns for the rows of a block, from the last one to the first, so that those with too few
 /// columns and the diagonal of a causal attention come first. All lanes of a warp call its functions
@@ -41,7 +50,7 @@ struct PairTiles {
     }
     if (kind == kWhole && ragged) kind = kMixed;
     if constexpr (Config::kLow) {
-      if (kind == kLow)
+      if (kind == kLow && knows_flags(args))
 #pragma unroll 1
         for (int j = j0; j < j1; j += kFlagColumns)
           if (!is_finite(args, b, j / kFlagColumns)) kind = kMixed;

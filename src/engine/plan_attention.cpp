@@ -208,9 +208,9 @@ void PlanMaker::add_attention_launch(const plan::Region& r) {
   std::unique_ptr<lower::Lowered> lowered;
   Launch l = lowered_launch(r, lowered);
   for (std::size_t b = 0; b < lowered->buffers.size(); ++b)
-    if (lowered->buffers[b].kind == lower::BufferSource::Kind::Partial)
+    if (lowered->buffers[b].kind == lower::BufferSource::Kind::Partial && lowered->again.empty())
       add_flags_launch(r, *regions_.attentions[static_cast<std::size_t>(r.tiled)], l.buffers[b]);
-  push_launch(std::move(l), std::move(lowered), r);
+  push_launches(std::move(l), std::move(lowered), r);
 }
 
 }  // namespace kiln::engine

@@ -62,7 +62,7 @@ void PlanMaker::add_pair_sums_launches(const plan::Region& r) {
     at_ = &r;
     auto lowered = std::make_unique<lower::Lowered>(lower::lower_pair_pass(g_, s, pass, target));
     Launch l = bound_launch(r, *lowered, &shared);
-    push_launch(std::move(l), std::move(lowered), r);
+    push_launches(std::move(l), std::move(lowered), r);
   }
 }
 

@@ -82,7 +82,9 @@ void PlanMaker::add_facts(const Step& s, const std::function<RegionFacts&(const 
     case Step::Kind::Launch:
       for (std::uint32_t i = s.index; i < s.index + s.count; ++i) {
         const Launch& l = plan_->launches[i];
-        facts_of(region_of_launch_[i]).kernels.push_back({lowered_[i].get(), l.kernel, l.verdict});
+        auto& kernels = facts_of(region_of_launch_[i]).kernels;
+        const bool again = !lowered_[i]->again.empty() && !kernels.empty() && kernels.back().code == l.kernel;
+        if (!again) kernels.push_back({lowered_[i].get(), l.kernel, l.verdict});
       }
       break;
     case Step::Kind::Library: {

@@ -74,6 +74,17 @@ void PlanMaker::push_launch(Launch launch, std::unique_ptr<lower::Lowered> lower
   region_of_launch_.push_back(&r);
 }
 
+void PlanMaker::push_launches(Launch launch, std::unique_ptr<lower::Lowered> lowered, const plan::Region& r) {
+  std::unique_ptr<lower::Lowered> again;
+  if (!lowered->again.empty()) again = std::make_unique<lower::Lowered>(*lowered);
+  push_launch(launch, std::move(lowered), r);
+  if (!again) return;
+  launch.head = again->again;
+  launch.bytes = 0;  // it mostly ends at once
+  launch.work = 0;
+  push_launch(std::move(launch), std::move(again), r);
+}
+
 Launch PlanMaker::lowered_launch(const plan::Region& r, std::unique_ptr<lower::Lowered>& lowered) {
   at_ = &r;
   if (const RegionHook hook = current_region_hook()) hook(g_, r);

@@ -25,8 +25,9 @@ static_assert(sizeof(Shape) == 40);
 struct Parts {
   std::int32_t divisor[3][3], extent[3][3];
   std::int32_t group, items;
+  std::int32_t again, unused;
 };
-static_assert(sizeof(Parts) == 80);
+static_assert(sizeof(Parts) == 88);
 
 std::int64_t round_up(std::int64_t x, std::int64_t unit) { return (x + unit - 1) / unit * unit; }
 std::int64_t blocks_of(const Attention& a, const AttentionForm& form) {
@@ -125,7 +126,7 @@ AttentionForm attention_form(const Attention& a, int architecture, bool aligned)
   return architecture == kHopper && aligned && copied_by_tiles(a) ? wgmma_form(a) : mma_form(a);
 }
 
-std::vector<std::byte> attention_head(const Attention& a, const AttentionForm& form) {
+std::vector<std::byte> attention_head(const Attention& a, const AttentionForm& form, bool again) {
   std::vector<std::byte> out(sizeof(Shape) + (form.hopper ? sizeof(Parts) : 0));
   const auto narrow = [](std::int64_t x) { return static_cast<std::int32_t>(x); };
   const Shape shape{narrow(a.rows), narrow(a.columns), narrow(a.batch), narrow(blocks_of(a, form)),
@@ -145,6 +146,7 @@ std::vector<std::byte> attention_head(const Attention& a, const AttentionForm& f
   const std::int64_t bytes = a.columns * (a.depth + a.width) * size_of(a.k.dtype);
   parts.group = narrow(std::clamp<std::int64_t>(kHeld / bytes, 1, kMostMatrices));
   parts.items = narrow(a.batch * blocks_of(a, form));
+  parts.again = again;
   std::memcpy(out.data() + sizeof shape, &parts, sizeof parts);
   return out;
 }
@@ -173,5 +175,13 @@ TermId leaving_mask(const Attention& a) {
 }
 
 bool reads_flags(const Attention& a) { return leaving_mask(a) != kNoTerm; }
+
+bool finds_flags(const Attention& a, const AttentionForm& form, const schedule::Target& target) {
+  const bool tests = target.templates == schedule::Target::Templates::All;
+  constexpr std::int64_t kWarps = 8,  // beside fewer, registers are short
+      kWidth = 128;                   // wider ones take longer so
+  return form.hopper && form.warps >= kWarps && a.width <= kWidth && reads_flags(a) &&
+         (tests || a.rows > kFewPairColumns);
+}
 
 }  // namespace kiln::lower

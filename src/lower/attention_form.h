@@ -4,6 +4,7 @@
 
 #include "device/launch.h"
 #include "plan/attention.h"
+#include "schedule/target.h"
 
 #include <cstddef>
 #include <cstdint>
@@ -31,7 +32,9 @@ struct AttentionForm {
 AttentionForm attention_form(const plan::Attention& attention, int architecture, bool aligned);
 
 /// What the arguments begin with: AttentionShape, on Hopper AttentionParts too.
-std::vector<std::byte> attention_head(const plan::Attention& attention, const AttentionForm& form);
+/// `again`: of a second launch, see kernels_templates/pair_hopper.cuh.
+std::vector<std::byte> attention_head(const plan::Attention& attention, const AttentionForm& form,
+                                      bool again = false);
 
 /// How the copy engine sees q, k or v (0, 1, 2). Pre: form.hopper. The buffer is left open.
 device::TiledBuffer attention_tiles(const plan::Attention& attention, const AttentionForm& form, int which);
@@ -40,8 +43,11 @@ device::TiledBuffer attention_tiles(const plan::Attention& attention, const Atte
 /// the scores may be left out; or kNoTerm.
 plan::TermId leaving_mask(const plan::Attention& attention);
 
-/// Whether there is one. Then the kernel reads flags, those of tiles adjacent, for each matrix of v (the last
-/// of v.parts is the outermost).
+/// Whether there is one. Then the kernel reads flags, those of tiles adjacent: of each matrix of v (the last
+/// of v.parts is the outermost); where it finds them itself, of each matrix of the batch.
 bool reads_flags(const plan::Attention& attention);
+
+/// Whether it finds them itself: of few rows it would still look for them when all else is done.
+bool finds_flags(const plan::Attention& attention, const AttentionForm& form, const schedule::Target& target);
 
 }  // namespace kiln::lower

@@ -24,7 +24,7 @@ class AttentionLowering final : PairKernel {
     const AttentionForm form = attention_form(a_, target_.architecture, aligned);
     k_.threads = {static_cast<std::uint16_t>(form.threads), 1, false};
     kernel::Template t{form.hopper ? "attention_wgmma" : "attention_mma", a_.q.dtype, {}, {}};
-    const bool low = reads_flags(a_);
+    const bool low = reads_flags(a_), checks = finds_flags(a_, form, target_);
     t.config = {{"kWidth", 2},
                 {"kHead", a_.depth},
                 {"kOut", a_.width},
@@ -34,6 +34,7 @@ class AttentionLowering final : PairKernel {
                 {"kScaled", factor_.has_value()},
                 {"kMasks", !a_.masks.empty()},
                 {"kLow", low},
+                {"kChecks", checks},
                 {"kRowResults", !a_.row_outputs.empty()},
                 {"kRows", form.rows},
                 {"kColumns", form.columns},
@@ -55,13 +56,15 @@ class AttentionLowering final : PairKernel {
     t.hooks.push_back(score_factor("score_inside", false));
     t.hooks.push_back(tile_kind(low));
     t.hooks.push_back(greatest(low));
-    t.hooks.push_back(flag(low));
+    t.hooks.push_back(is_finite(low, checks));
+    if (checks) t.hooks.push_back(flag());
     t.hooks.push_back(weights());
     t.hooks.push_back(finish(finish_width(form)));
     t.hooks.push_back(finish_row());
     k_.main_loop = std::move(t);
     launch(form);
     if (form.hopper) describe_tiles(form);
+    if (checks) out_.again = attention_head(a_, form, true);
     return finished();
   }
 
@@ -271,24 +274,40 @@ class AttentionLowering final : PairKernel {
     return h;
   }
 
-  Hook flag(bool low) {
+  std::int64_t flag_tiles() const { return (a_.columns + kAttentionColumns - 1) / kAttentionColumns; }
+
+  Hook is_finite(bool low, bool checks) {
     E batch, tile;
     Hook h = begin("is_finite", {&batch, &tile});
     if (!low) {
       h.results.push_back(yes(true).id);
       return h;
     }
-    const std::int64_t tiles = (a_.columns + kAttentionColumns - 1) / kAttentionColumns;
-    std::int64_t matrices = 1;
-    for (const MatrixMemory::Part& p : a_.v.parts) matrices *= p.extent;
-    const std::uint32_t b = buffer({BufferDecl::Role::In, DType::Bool, 64},
-                                   {BufferSource::Kind::Partial, 0, 0, matrices * tiles});
-    const Parameters& p = parameters(a_.v);
     E at = integer(0);
-    for (std::size_t i = a_.v.parts.size(); i-- > 0;)  // the last part is the outermost
-      at = at * p.extents[i] + coordinate(batch, a_.v, i);
+    std::int64_t matrices = 1;
+    if (checks) {
+      at = batch;
+      matrices = a_.batch;
+    } else {
+      const Parameters& p = parameters(a_.v);
+      for (std::size_t i = a_.v.parts.size(); i-- > 0;) {  // the last part is the outermost
+        at = at * p.extents[i] + coordinate(batch, a_.v, i);
+        matrices *= a_.v.parts[i].extent;
+      }
+    }
+    flags_ = buffer({checks ? BufferDecl::Role::Partial : BufferDecl::Role::In, DType::Bool, 64},
+                    {BufferSource::Kind::Partial, 0, 0, matrices * flag_tiles()});
     h.results.push_back(
-        (~load(b, DType::Bool, at * param(tiles) + tile)).id);  // a flag says what is not finite
+        (~load(flags_, DType::Bool, at * param(flag_tiles()) + tile)).id);  // a flag says what is not finite
+    return h;
+  }
+
+  /// Where the launch stores a flag that it finds. Pre: after is_finite.
+  Hook flag() {
+    E batch, tile;
+    Hook h = begin("flag", {&batch, &tile});
+    h.address = static_cast<std::int32_t>(flags_);
+    h.results.push_back((batch * param(flag_tiles()) + tile).id);
     return h;
   }
 
@@ -323,6 +342,7 @@ class AttentionLowering final : PairKernel {
 
   const Attention& a_;
   const std::optional<Factor> factor_;
+  std::uint32_t flags_ = 0;  // buffer
 };
 
 }  // namespace

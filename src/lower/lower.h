@@ -54,6 +54,7 @@ struct Lowered {
   std::int32_t given_buffer = -1;
   // Of a kernel with a main loop.
   std::vector<std::byte> head;
+  std::vector<std::byte> again;  // the head of a second launch behind the first; empty: there is none
   std::optional<device::LaunchShape> shape;  // where the main loop does not tell its own
   std::vector<device::TiledBuffer> tiled;    // their boxes are codegen::complete_tiles()'s
 };

@@ -1,5 +1,6 @@
 #include "lower/pair_pass.h"
 
+#include "lower/attention_form.h"
 #include "math/expand.h"
 
 #include <algorithm>
@@ -56,6 +57,14 @@ std::optional<PairForm> PairPassKernel::form() const {
     if (sizes.sums > 1 && wgmma_form(one)) return std::nullopt;  // each sum is a launch of its own
   }
   return mma_form(sizes, target_.architecture);
+}
+
+bool PairPassKernel::checks() const {
+  constexpr int kWarps = 8;  // beside fewer, registers are short
+  constexpr std::int64_t kWidth = 128;
+  const auto chosen = form();
+  return leaves_out() && chosen && chosen->hopper && chosen->warps == kWarps && width() <= kWidth &&
+         (target_.templates == schedule::Target::Templates::All || kernel_rows() > kFewPairColumns);
 }
 
 // ---- what the pass is made of

@@ -23,6 +23,8 @@ class PairPassKernel : public PairKernel {
 
   std::optional<PairForm> form() const;
   bool leaves_out() const { return !low_.empty(); }
+  /// Whether the launch that leaves out tiles finds itself what is not finite.
+  bool checks() const;
 
  protected:
   /// Operands of rows and of columns that pair_sums_wgmma has tensor maps for.

@@ -28,14 +28,15 @@ static_assert(sizeof(Shape) == 72);
 struct Parts {
   std::int32_t divisor[4][3], extent[4][3];
   std::int32_t group, items;
+  std::int32_t again, unused;
 };
-static_assert(sizeof(Parts) == 104);
+static_assert(sizeof(Parts) == 112);
 
 std::int64_t quotient_up(std::int64_t x, std::int64_t unit) { return (x + unit - 1) / unit; }
 
 class PairSumsLowering final : PairPassKernel {
  public:
-  using PairPassKernel::form, PairPassKernel::leaves_out;
+  using PairPassKernel::checks, PairPassKernel::form, PairPassKernel::leaves_out;
   PairSumsLowering(const plan::Graph& g, const PairSums& s, PairPass pass, const schedule::Target& target)
       : PairPassKernel(g, s, std::move(pass), target) {}
 
@@ -210,7 +211,8 @@ class PairSumsLowering final : PairPassKernel {
     Hook h = begin("is_finite", {&batch, &tile});
     const E odd = pass_.flags < 0
                       ? yes(false)
-                      : load(flag_memory(BufferDecl::Role::In), DType::Bool, flag_index(batch, tile));
+                      : load(flag_memory(pass_.checks ? BufferDecl::Role::Partial : BufferDecl::Role::In),
+                             DType::Bool, flag_index(batch, tile));
     h.results.push_back((~odd).id);
     return h;
   }
@@ -251,6 +253,7 @@ class PairSumsLowering final : PairPassKernel {
     t.hooks.push_back(tile_kind());
     t.hooks.push_back(is_finite_hook());
     t.hooks.push_back(adds_nothing_hook("adds_nothing", pass_.flags >= 0 && !pass_.over_rows));
+    if (pass_.checks) add_flag_hooks(t, BufferDecl::Role::Partial);
     t.hooks.push_back(finish(finished));
     t.hooks.push_back(finish_row());
   }
@@ -275,6 +278,7 @@ class PairSumsLowering final : PairPassKernel {
                 {"kAligned", all_aligned(x_) && all_aligned(y_)},
                 {"kMasks", !masks_.empty()},
                 {"kLow", pass_.flags >= 0},
+                {"kChecks", pass_.checks},
                 {"kRows", form.rows},
                 {"kColumns", form.columns},
                 {"kWarps", form.warps},
@@ -357,6 +361,11 @@ class PairSumsLowering final : PairPassKernel {
     parts.items = narrow(s_.batch * blocks);
     out_.head.resize(sizeof(Shape) + sizeof parts);
     std::memcpy(out_.head.data() + sizeof(Shape), &parts, sizeof parts);
+    if (pass_.checks) {
+      out_.again = out_.head;
+      parts.again = 1;
+      std::memcpy(out_.again.data() + sizeof(Shape), &parts, sizeof parts);
+    }
     out_.grid = std::min(out_.grid, form.blocks * target_.threads);
     out_.shape->grid[0] = static_cast<std::uint32_t>(out_.grid);
   }
@@ -364,6 +373,16 @@ class PairSumsLowering final : PairPassKernel {
   std::int64_t kind_of(std::size_t statistic) const {
     const ir::Op op = s_.statistics[statistic].reduction;
     return op == ir::Op::reduce_sum ? 0 : op == ir::Op::reduce_max ? 1 : 2;  // as in pair_sums.cuh
+  }
+
+  /// What finds flags, which are stored in memory of this role.
+  void add_flag_hooks(kernel::Template& t, BufferDecl::Role role) {
+    t.hooks.push_back(adds_nothing_hook("column_adds_nothing", pass_.over_rows));
+    E batch, tile;
+    Hook h = begin("flag", {&batch, &tile});
+    h.address = static_cast<std::int32_t>(flag_memory(role));
+    h.results.push_back(flag_index(batch, tile).id);
+    t.hooks.push_back(std::move(h));
   }
 
   Lowered flags() {
@@ -375,12 +394,7 @@ class PairSumsLowering final : PairPassKernel {
                 {"kOut", width()},
                 {"kAligned", all_aligned(multiplied)}};
     add_matrices(t, "y_matrix", multiplied, kMostOperands);
-    t.hooks.push_back(adds_nothing_hook("column_adds_nothing", pass_.over_rows));
-    E batch, tile;
-    Hook h = begin("flag", {&batch, &tile});
-    h.address = static_cast<std::int32_t>(flag_memory(BufferDecl::Role::Out));
-    h.results.push_back(flag_index(batch, tile).id);
-    t.hooks.push_back(std::move(h));
+    add_flag_hooks(t, BufferDecl::Role::Out);
     k_.main_loop = std::move(t);
     set_head(multiplied, flag_tiles());
     launch(s_.batch * flag_tiles(), kFlagThreads, 0);
@@ -407,10 +421,14 @@ std::vector<PairPass> pair_passes(const plan::Graph& graph, const PairSums& s,
       done[k] = k == i || PairSumsLowering(graph, s, pass, target).form().has_value();
       if (!done[k]) pass.sums.pop_back();
     }
-    if (PairSumsLowering(graph, s, pass, target).leaves_out()) {
+    const PairSumsLowering lowering(graph, s, pass, target);
+    if (lowering.leaves_out()) {
       pass.flags = shared++;
-      out.push_back(pass);
-      out.back().kind = PairPass::Kind::Flags;
+      pass.checks = lowering.checks();
+      if (!pass.checks) {
+        out.push_back(pass);
+        out.back().kind = PairPass::Kind::Flags;
+      }
     }
     out.push_back(std::move(pass));
   }

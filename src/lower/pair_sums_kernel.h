@@ -24,7 +24,8 @@ struct PairPass {
   bool over_rows = false;         // rows of the launch are the columns of the pairs
   int level = 0;                  // Statistics
   std::vector<std::size_t> sums;  // into PairSums::sums
-  int flags = -1;  // the number of the memory with the flags of tiles; -1: none may be left out
+  int flags = -1;       // the number of the memory with the flags of tiles; -1: none may be left out
+  bool checks = false;  // Sums: finds its flags itself, there is no pass before it
 };
 
 /// In the order in which they run. Pre: plan::refuse_on_gpu says nothing.

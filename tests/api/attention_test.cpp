@@ -580,14 +580,17 @@ TEST_F(GpuAttention, MaximaThatGrow) {
 }
 
 TEST_F(GpuAttention, SpecialValuesInTilesThatAreLeftOut) {
-  const Sizes s{1, 1, 40, 200, 16, 16};
-  const Inputs x = inputs(s, DType::BFloat16);
-  std::vector<float> v = x.v.astype(DType::Float32).to_vector<float>();
-  v[199 * 16 + 3] = std::numeric_limits<float>::quiet_NaN();
-  const Tensor nan = Tensor::from(v, {1, 1, 200, 16}).astype(DType::BFloat16).eval();
-  expect_kernels(
-      [&] { return matmul(nn::softmax(where(rows(40) >= columns(200), scores(x.q, x.k), -kInf)), nan); }, 2,
-      2e-2);
+  for (const Sizes& s : {Sizes{1, 1, 40, 200, 16, 16}, {1, 2, 530, 600, 16, 24}, {1, 1, 520, 530, 16, 128}}) {
+    SCOPED_TRACE(s.columns);
+    const Inputs x = inputs(s, DType::BFloat16);
+    std::vector<float> v = x.v.astype(DType::Float32).to_vector<float>();
+    v[static_cast<std::size_t>((s.columns - 1) * s.width + 3)] = std::numeric_limits<float>::quiet_NaN();
+    const Tensor nan = Tensor::from(v, x.v.shape()).astype(DType::BFloat16).eval();
+    const Tensor mask = rows(s.rows) >= columns(s.columns);
+    for (const Tensor& value : {nan, x.v})
+      expect_kernels([&] { return matmul(nn::softmax(where(mask, scores(x.q, x.k), -kInf)), value); }, 2,
+                     2e-2);
+  }
 }
 
 }  // namespace

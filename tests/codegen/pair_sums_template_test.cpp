@@ -73,6 +73,12 @@ std::vector<std::string> names(const std::vector<lower::Lowered>& all) {
   return out;
 }
 
+std::int64_t constant_of(const lower::Lowered& l, const std::string& name) {
+  for (const kernel::Constant& c : l.kernel.main_loop->config)
+    if (c.name == name) return c.value;
+  return -1;
+}
+
 TEST(PairSumsTemplates, SumsOverColumnsAndOverRowsAreALaunchEach) {
   const std::string flags = "pair_flags", mma = "pair_sums_mma", wgmma = "pair_sums_wgmma";
   Gradient small(DType::BFloat16, 300, 64, 64), large(DType::BFloat16, 300, 192, 192),
@@ -83,6 +89,18 @@ TEST(PairSumsTemplates, SumsOverColumnsAndOverRowsAreALaunchEach) {
       << "sums of 192 columns do not fit registers together";
   EXPECT_EQ(names(largest.lowered(90)), (std::vector{flags, mma, flags, mma, flags, wgmma}))
       << "two operands of 256 columns do not fit shared memory twice";
+}
+
+TEST(PairSumsTemplates, WhatLeavesOutTilesLooksForSpecialValuesItself) {
+  Gradient many(DType::BFloat16, 600, 64, 64), few(DType::BFloat16, 512, 64, 64);
+  const auto all = many.lowered(90, false);
+  EXPECT_EQ(names(all), (std::vector<std::string>{"pair_sums_wgmma", "pair_sums_wgmma"}));
+  for (const lower::Lowered& l : all) {
+    EXPECT_EQ(constant_of(l, "kChecks"), 1);
+    EXPECT_EQ(l.again.size(), l.head.size());
+    EXPECT_NE(l.again, l.head);
+  }
+  for (const lower::Lowered& l : few.lowered(90)) EXPECT_TRUE(l.again.empty());
 }
 
 TEST(PairSumsTemplates, OperandsThatTheCopyEngineDoesNotReadGoToTheOtherLoop) {
@@ -98,12 +116,6 @@ TEST(PairSumsTemplates, WideHeadsAreSeparateKernels) {
   EXPECT_TRUE(wide.lowered(80, false).empty());
   EXPECT_FALSE(wide.lowered(90, false).empty());
   EXPECT_TRUE(widest.lowered(90, false).empty());
-}
-
-std::int64_t constant_of(const lower::Lowered& l, const std::string& name) {
-  for (const kernel::Constant& c : l.kernel.main_loop->config)
-    if (c.name == name) return c.value;
-  return -1;
 }
 
 TEST(PairSumsTemplates, ValuesOfRowsAndColumnsComeReadyMade) {
