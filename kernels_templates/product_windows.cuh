@@ -9,7 +9,7 @@
 struct Windows {
   int channels, groups;
   int count[3], taps[3], step[3], gap[3], first[3], extent[3];
-  int64 stride[3], image;
+  int64 stride[3], image, channel;
 };
 
 /// Where a window begins.

@@ -18,10 +18,10 @@ __device__ __forceinline__ uint32 shared_base() {
 }
 
 /// Copies Bytes (16, 8 or 4) to shared memory; only the first `there` of them are read, the others become 0.
-/// Pre: both addresses are multiples of Bytes.
-template <int Bytes>
+/// Pre: both addresses are multiples of Bytes. Cached: in the first cache too, for what is read again.
+template <int Bytes, bool Cached = Bytes != 16>
 __device__ __forceinline__ void copy_async(uint32 to, const void* from, int there) {
-  if constexpr (Bytes == 16)
+  if constexpr (Bytes == 16 && !Cached)
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(there) : "memory");
   else
     asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(to), "l"(from), "n"(Bytes), "r"(there)

@@ -14,6 +14,7 @@
 #include "plan/fuse.h"
 #include "plan/made_operands.h"
 #include "plan/strided.h"
+#include "plan/window_view.h"
 #include "support/check.h"
 
 #include <algorithm>
@@ -45,7 +46,7 @@ void append(std::vector<std::byte>& bytes, const T& x) {
   std::memcpy(bytes.data() + bytes.size() - sizeof x, &x, sizeof x);
 }
 
-constexpr int kPlainThreads = 256, kWide = 8, kPair = 2;
+constexpr int kPlainThreads = 256, kWide = 8, kPair = 2, kVectorBytes = 16;
 constexpr std::int64_t kHalf = 2;           // bytes of an element
 constexpr std::int64_t kMapUnit = 16;       // bytes that the copy engine counts in
 constexpr std::int64_t kOwnAlignment = 64;  // of memory that a plan allocates
@@ -86,6 +87,8 @@ void RegionLowering::collapse_product() {
 }
 
 void RegionLowering::choose_product() {
+  const auto windows = regions_.windows.find(product_);
+  if (windows != regions_.windows.end()) windows_ = windows->second.get();
   schedule::Facts f;
   std::vector<schedule::Facts::Axis> axes;
   for (const Group& g : groups_) axes.push_back({g.extent, false});
@@ -100,9 +103,12 @@ void RegionLowering::choose_product() {
     s_.stream = false;  // the tile's lines are in cache, and readers follow
   } else {
     const int vector = column_groups_.empty() ? 1 : vector_elements();
-    s_.lanes = vector >= kWide ? kWide : kPair;
+    // Single threads have 16 bytes of sums of windows.
+    const bool fma = windows_ && !plan::takes_tensor_cores(g_, *windows_);
+    const int least = fma ? kVectorBytes / static_cast<int>(size_of(sum_type(g_[product_].dtype))) : kPair;
+    s_.lanes = vector >= kWide && !fma ? kWide : least;
     s_.steps = 1;
-    s_.ragged = unaligned_ = vector < kPair;
+    s_.ragged = unaligned_ = vector < least;
     s_.threads = {kPlainThreads, 1, false};
   }
   s_.form = Form::Product;
@@ -355,8 +361,7 @@ void RegionLowering::add_decode_constants(kernel::Template& t, const ProductOper
 }
 
 /// From a row of the first operand to the next, of all matrices of the batch as one.
-std::int64_t RegionLowering::distance_of_rows(const ProductOperand& a) const {
-  const ir::Dims dims = g_[product_].dims;
+static std::int64_t distance_of_rows(ir::Dims dims, const ProductOperand& a) {
   for (std::size_t axis = dims.size() - 1; axis-- > 0;)
     if (dims[axis] != 1) return a.strides[axis];
   return 0;
@@ -369,13 +374,11 @@ void RegionLowering::build_template() {
   std::int64_t batches = 1, m = product.dims[rank - 2];
   for (std::size_t axis = 0; axis + 2 < rank; ++axis) batches *= product.dims[axis];
   kernel::Template t{"product_plain", product.dtype, {{"kWidth", s_.lanes}}, {}};
-  const auto windows = regions_.windows.find(product_);
-  if (windows != regions_.windows.end()) windows_ = windows->second.get();
   ProductOperand a = windows_ && windows_->operand == 0 ? window_operand() : product_operand(product.in[0]);
   // Few rows of each of a batch are those of one matrix, so that the other one is read once.
   const bool one_matrix = batches > 1 && plan::reads_operand_once(g_, product_);
   if (one_matrix) {
-    a.strides[rank - 2] = distance_of_rows(a);
+    a.strides[rank - 2] = distance_of_rows(product.dims, a);
     std::fill_n(a.strides.begin(), rank - 2, 0);
     m *= std::exchange(batches, 1);
   }

@@ -20,9 +20,9 @@ namespace {
 struct WindowsHead {
   std::int32_t channels, groups;
   std::int32_t count[3], taps[3], step[3], gap[3], first[3], extent[3];
-  std::int64_t stride[3], image;
+  std::int64_t stride[3], image, channel;
 };
-static_assert(sizeof(WindowsHead) == 112);
+static_assert(sizeof(WindowsHead) == 120);
 
 constexpr std::int64_t kHalf = 2, kMapUnit = 16;  // bytes
 constexpr std::int64_t kChannels = 64;            // of a step of a main loop that copies boxes
@@ -114,6 +114,76 @@ ProductOperand RegionLowering::window_operand() {
   return {b, std::vector<std::int64_t>(n.dims.size()), plan::unit_of_windows(g_, v)};
 }
 
+namespace {
+
+/// A tile of product_fma.cuh: windows, lines beside them, and those of a thread.
+struct FmaTile {
+  std::int64_t windows, beside, each_windows, each_beside;
+  double slowness;  // of a multiply-add, for what a step costs beside them
+};
+constexpr FmaTile kFmaTiles[] = {{512, 8, 4, 8, 1.9},   {512, 16, 8, 8, 1.45}, {256, 16, 4, 8, 1.7},
+                                 {256, 32, 8, 8, 1.25}, {128, 32, 4, 8, 1.5},  {128, 64, 8, 8, 1.15},
+                                 {64, 64, 4, 8, 1.4},   {64, 128, 8, 8, 1.15}};
+// Sums of 8 bytes take the registers of two.
+constexpr FmaTile kFmaDoubles[] = {
+    {512, 8, 4, 8, 1.9}, {256, 16, 4, 8, 1.5}, {128, 32, 4, 8, 1.3}, {64, 64, 4, 8, 1.2}};
+
+/// The tile whose blocks take the least time of all multiprocessors.
+const FmaTile& fma_tile(bool doubles, std::int64_t windows, std::int64_t beside, std::int64_t batches,
+                        int threads) {
+  const std::span<const FmaTile> all = doubles ? std::span<const FmaTile>(kFmaDoubles) : kFmaTiles;
+  return *std::ranges::min_element(all, {}, [&](const FmaTile& t) {
+    const std::int64_t tiles = batches * ceil_div(windows, t.windows) * ceil_div(beside, t.beside);
+    return static_cast<double>(ceil_div(tiles, threads) * t.windows * t.beside) * t.slowness;
+  });
+}
+
+/// Whether matrices of a batch are images that share the operand beside the windows: they are one then.
+bool images_are_one(const plan::WindowView& v, const ProductOperand& beside, std::int64_t lines,
+                    std::int64_t batches) {
+  constexpr std::int64_t kMost = std::int64_t{1} << 31, kMostPad = 4;
+  return v.images_are_batch && v.groups == 1 && batches * (lines + kMostPad) < kMost &&
+         std::all_of(
+             beside.strides.begin(), beside.strides.end() - 2,
+             [](std::int64_t stride) { return stride == 0; });
+}
+
+}  // namespace
+
+/// The main loop of single threads: see product_fma.cuh.
+void RegionLowering::choose_fma_loop(kernel::Template& t, const ProductOperand& windows,
+                                     const ProductOperand& beside, std::int64_t batches) {
+  constexpr std::int64_t kBlocks = 3;
+  // Of so few adjacent ones that are copied one by one, adjacent threads copy those of adjacent windows.
+  constexpr std::int64_t kFewChannels = 4;
+  const plan::WindowView& v = *windows_;
+  const ir::Dims dims = g_[product_].dims;
+  const std::size_t rank = dims.size(), last = rank - 1, before = rank - 2;
+  const bool of_a = v.operand == 0;
+  const std::int64_t bytes = size_of(t.element);
+  std::int64_t lines = dims[of_a ? before : last];
+  const bool flat = images_are_one(v, beside, lines, batches),
+             adjacent = !v.channels_outer && v.channel_stride == 1,
+             together = adjacent && (windows.alignment > bytes || v.channels > kFewChannels);
+  if (flat) lines *= std::exchange(batches, 1);
+  const FmaTile& tile =
+      fma_tile(t.element == DType::Float64, lines, dims[of_a ? last : before], batches, target_.threads);
+  t.name = "product_fma";
+  t.config = {{"kWidth", s_.lanes},
+              {"kTileM", of_a ? tile.windows : tile.beside},
+              {"kTileN", of_a ? tile.beside : tile.windows},
+              {"kEachM", of_a ? tile.each_windows : tile.each_beside},
+              {"kEachN", of_a ? tile.each_beside : tile.each_windows},
+              {"kBlocks", kBlocks},
+              {"kUnit", together && !is_half(t.element) ? windows.alignment / bytes : 1},
+              {"kByK", beside.strides[of_a ? before : last] == 1, true},
+              {"kTogether", together, true},
+              {"kChannelsOuter", v.channels_outer, true},
+              {"kFlat", flat, true},
+              {"kWindows", of_a ? 1 : 2},
+              {"kWindowAxes", static_cast<std::int64_t>(v.axes.size())}};
+}
+
 /// Which main loop, where an operand is windows.
 void RegionLowering::choose_window_loop(kernel::Template& t, const ProductOperand& a, const ProductOperand& b,
                                         std::int64_t batches) {
@@ -124,6 +194,7 @@ void RegionLowering::choose_window_loop(kernel::Template& t, const ProductOperan
   const std::size_t rank = dims.size(), last = rank - 1, before = rank - 2;
   const bool of_a = v.operand == 0;
   const ProductOperand &windows = of_a ? a : b, &other = of_a ? b : a;
+  if (!plan::takes_tensor_cores(g_, v)) return choose_fma_loop(t, windows, other, batches);
   const std::int64_t m = dims[before], n = dims[last];
   const std::size_t line = of_a ? last : before, along = of_a ? before : last;  // of the other operand
   const bool by_k = other.strides[along] == 1 || other.strides[line] != 1;
@@ -183,6 +254,7 @@ std::vector<std::byte> head_of_windows(const plan::WindowView& v) {
     head.stride[i] = a.stride;
   }
   head.image = v.image_stride;
+  head.channel = v.channel_stride;
   const auto bytes = std::as_bytes(std::span(&head, 1));
   return {bytes.begin(), bytes.end()};
 }

@@ -14,19 +14,23 @@ namespace {
 
 constexpr std::int64_t kLeastUnit = 4, kMostUnit = 16;  // bytes that are copied at a time
 constexpr std::int64_t kHalf = 2;
+/// Lines beside windows from which on a library is as fast although it reads windows that were stored. Its
+/// float64 takes tensor cores.
+constexpr std::int64_t kMostBeside = 192, kMostBesideDouble = 64;
 constexpr std::int64_t kPlanned = 64;  // alignment of memory that a plan allocates
 constexpr std::int64_t kMostElements = std::int64_t{1} << 31;
 constexpr std::int64_t kFewPoints = 16;
 /// A main loop keeps a bit for each element of a window along an axis, in 32 bits for all axes.
 constexpr std::int64_t kMostTaps[] = {32, 16, 10};
+constexpr std::int64_t kSpared = 1;  // of these, where single threads multiply
 
 /// Whether everything can be counted in 32 bits, and nothing lies backwards.
-bool has_usual_extents(const WindowView& v) {
-  std::int64_t farthest = v.channels * v.groups + (v.images - 1) * v.image_stride;
-  if (v.image_stride < 0) return false;
+bool has_usual_extents(const WindowView& v, std::int64_t spared) {
+  std::int64_t farthest = v.channels * v.groups * v.channel_stride + (v.images - 1) * v.image_stride;
+  if (v.image_stride < 0 || v.channel_stride < 1) return false;
   for (const WindowView::Axis& a : v.axes) {
     const std::int64_t reach = std::max(a.extent, a.count * a.step + a.taps * a.gap);
-    if (a.stride < 1 || a.taps > kMostTaps[v.axes.size() - 1] || reach >= kMostElements ||
+    if (a.stride < 1 || a.taps > kMostTaps[v.axes.size() - 1] - spared || reach >= kMostElements ||
         a.first <= -kMostElements)
       return false;
     farthest += reach * a.stride;
@@ -34,30 +38,51 @@ bool has_usual_extents(const WindowView& v) {
   return farthest < kMostElements;
 }
 
-/// Whether an operand with this many points may be windows at all.
+/// Whether an operand may be windows at all.
 bool may_have_windows(const Graph& g, NodeId id) {
   const ir::GraphNode& n = g[id];
-  return n.op == ir::Op::matmul && is_half(n.dtype) && n.numel > 0 && !reads_operand_once(g, id);
+  return n.op == ir::Op::matmul && is_float(n.dtype) && n.numel > 0 && !reads_operand_once(g, id);
 }
 std::int64_t points_of(const Graph& g, NodeId id, std::size_t which) {
   const ir::Dims dims = g[id].dims;
   return dims[dims.size() - (which == 0 ? 2 : 1)];
 }
 
-std::optional<WindowView> windows_of(const Graph& g, NodeId id) {
-  if (!may_have_windows(g, id)) return std::nullopt;
+/// Those of tensor cores.
+std::optional<WindowView> windows_of_halves(const Graph& g, NodeId id) {
+  if (!may_have_windows(g, id) || !is_half(g[id].dtype)) return std::nullopt;
   for (const std::size_t which : {0u, 1u}) {
     if (points_of(g, id, which) <= kFewPoints) continue;
     std::optional<WindowView> v = window_view(g, id, which);
-    if (v && has_usual_extents(*v) && unit_of_windows(g, *v) >= kLeastUnit) return v;
+    if (v && has_usual_extents(*v, 0) && takes_tensor_cores(g, *v)) return v;
+  }
+  return std::nullopt;
+}
+
+std::optional<WindowView> windows_of(const Graph& g, NodeId id) {
+  if (!may_have_windows(g, id)) return std::nullopt;
+  if (std::optional<WindowView> v = windows_of_halves(g, id)) return v;
+  for (const std::size_t which : {0u, 1u}) {
+    const std::int64_t beside = points_of(g, id, 1 - which), points = g[id].numel / beside;
+    // A gradient's sum over all images has few results, which would leave multiprocessors without a tile.
+    if (points <= kFewPoints || points < g[g[id].in[0]].dims.back() ||
+        beside > (g[id].dtype == DType::Float64 ? kMostBesideDouble : kMostBeside))
+      continue;
+    std::optional<WindowView> v = window_view(g, id, which, WindowChannels::Any);
+    if (v && has_usual_extents(*v, kSpared)) return v;
   }
   return std::nullopt;
 }
 
 }  // namespace
 
+bool takes_tensor_cores(const Graph& g, const WindowView& v) {
+  return is_half(g[v.memory.base].dtype) && v.channel_stride == 1 && !v.channels_outer &&
+         unit_of_windows(g, v) >= kLeastUnit;
+}
+
 std::optional<FarChannels> far_channels(const Graph& g, NodeId id) {
-  if (!may_have_windows(g, id) || windows_of(g, id)) return std::nullopt;
+  if (!may_have_windows(g, id) || !is_half(g[id].dtype) || windows_of_halves(g, id)) return std::nullopt;
   for (const std::size_t which : {1u, 0u}) {
     if (points_of(g, id, which) <= kFewPoints) continue;
     const std::optional<FarChannels> far = far_channels(g, id, which);
@@ -70,11 +95,12 @@ std::int64_t unit_of_windows(const Graph& g, const WindowView& v) {
   const ir::GraphNode& base = g[v.memory.base];
   std::int64_t unit =
       base.op == ir::Op::leaf ? std::int64_t{g.args[static_cast<std::size_t>(base.arg)].alignment} : kPlanned;
+  const std::int64_t bytes = size_of(base.dtype);
   unit = std::gcd(unit, kMostUnit);
   for (const std::int64_t elements : {v.memory.offset, v.channels, v.image_stride})
-    unit = std::gcd(unit, elements * kHalf);
-  for (const WindowView::Axis& a : v.axes) unit = std::gcd(unit, a.stride * kHalf);
-  for (const Alias::Position& p : v.memory.positions) unit = std::gcd(unit, p.stride * kHalf);
+    unit = std::gcd(unit, elements * bytes);
+  for (const WindowView::Axis& a : v.axes) unit = std::gcd(unit, a.stride * bytes);
+  for (const Alias::Position& p : v.memory.positions) unit = std::gcd(unit, p.stride * bytes);
   return unit;
 }
 

@@ -111,8 +111,8 @@ std::optional<Trace> trace_operand(const Graph& g, NodeId operand) {
 /// Sorts the parts of a trace.
 class Sorter {
  public:
-  Sorter(Trace t, std::size_t points, std::size_t terms)
-      : t_(std::move(t)), points_(points), terms_(terms), of_(t_.extents.size()) {}
+  Sorter(Trace t, std::size_t points, std::size_t terms, WindowChannels channels)
+      : t_(std::move(t)), points_(points), terms_(terms), channels_(channels), of_(t_.extents.size()) {}
 
   std::optional<WindowView> run() {
     if (!find_channels() || !add_terms() || !add_points() || !add_batch()) return std::nullopt;
@@ -123,16 +123,35 @@ class Sorter {
  private:
   static constexpr int kNone = -1;
 
-  /// Channels are adjacent and the innermost part of terms.
+  /// Channels are the innermost part of terms, and adjacent. Where it may be any: a part of an axis that
+  /// points do not move along, the innermost or the outermost one, or none.
   bool find_channels() {
     Parts& terms = t_.axes[terms_];
-    if (terms.empty() || terms.back().step != 1) return false;
-    channel_ = static_cast<int>(terms.back().along);
-    const auto c = terms.back().along;
-    if (t_.memory.strides[c] != 1) return false;
-    out_.channels = terms.back().extent;
-    terms.pop_back();
-    return true;
+    const bool any = channels_ == WindowChannels::Any;
+    if (!any && (terms.empty() || t_.memory.strides[terms.back().along] != 1)) return false;
+    const auto fits = [&](const Part& p) { return p.step == 1 && !(any && moves_along(p.along)); };
+    if (!terms.empty() && fits(terms.back())) {
+      take_channels(terms.back());
+      terms.pop_back();
+      return true;
+    }
+    if (any && !terms.empty() && fits(terms.front())) {
+      out_.channels_outer = true;
+      take_channels(terms.front());
+      terms.erase(terms.begin());
+      return true;
+    }
+    return any;
+  }
+
+  bool moves_along(std::size_t axis) const {
+    return std::ranges::any_of(t_.axes[points_], [&](const Part& p) { return p.along == axis; });
+  }
+
+  void take_channels(const Part& p) {
+    channel_ = static_cast<int>(p.along);
+    out_.channels = p.extent;
+    out_.channel_stride = t_.memory.strides[p.along];
   }
 
   bool is_channel(std::size_t axis) const { return static_cast<int>(axis) == channel_; }
@@ -238,6 +257,7 @@ class Sorter {
 
   Trace t_;
   std::size_t points_, terms_;
+  WindowChannels channels_;
   std::vector<WindowView::Axis> of_;  // of each axis of the array
   std::vector<std::size_t> taps_, order_;
   int channel_ = kNone, images_ = kNone;
@@ -252,13 +272,14 @@ std::int64_t WindowView::taps() const {
   return n;
 }
 
-std::optional<WindowView> window_view(const Graph& g, NodeId product, std::size_t which) {
+std::optional<WindowView> window_view(const Graph& g, NodeId product, std::size_t which,
+                                      WindowChannels channels) {
   const NodeId operand = g[product].in[which];
   std::optional<Trace> t = trace_operand(g, operand);
   if (!t) return std::nullopt;
   const std::size_t rank = g[operand].dims.size();
   std::optional<WindowView> out =
-      Sorter(std::move(*t), rank - (which == 0 ? 2 : 1), rank - (which == 0 ? 1 : 2)).run();
+      Sorter(std::move(*t), rank - (which == 0 ? 2 : 1), rank - (which == 0 ? 1 : 2), channels).run();
   if (!out) return std::nullopt;
   out->operand = which;
   for (NodeId id = operand; id != out->memory.base; id = g[id].in[0]) out->views.push_back(id);
@@ -289,7 +310,8 @@ std::optional<FarChannels> far_channels(const Graph& g, NodeId product, std::siz
       stride *= t->extents[a];
     }
   }
-  const std::optional<WindowView> turned = Sorter(std::move(*t), points, terms).run();
+  const std::optional<WindowView> turned =
+      Sorter(std::move(*t), points, terms, WindowChannels::Adjacent).run();
   if (!turned) return std::nullopt;
   // Where each element lies in one window, the operand has no more elements than the array.
   const bool repeats =

@@ -32,22 +32,31 @@ struct WindowView {
   Alias memory;               // of the array, from the first image's first channel on
   std::vector<NodeId> views;  // between the operand, which is among them, and the memory
   std::vector<Axis> axes;     // innermost first
-  /// Channels of a window are adjacent and its innermost axis; groups of them are further matrices of the
-  /// batch, inside of images.
+  /// Channels of a window are adjacent and the innermost part of terms, unless it is asked for others too;
+  /// groups of them are further matrices of the batch, inside of images.
   std::int64_t channels = 1, groups = 1;
+  std::int64_t channel_stride = 1;
+  bool channels_outer = false;  // terms are (channels, elements of a window)
   std::int64_t images = 1, image_stride = 0;
   bool images_are_batch = false;  // else they are the outermost part of points
 
   std::int64_t taps() const;  // elements of a window, without channels
 };
 
+enum class WindowChannels : std::uint8_t { Adjacent, Any };
+
 /// The windows that operand `which` (0 or 1) of a product shows, where it is no matrix in memory. memory.base
 /// is in memory, or will be once somebody stores it.
-std::optional<WindowView> window_view(const Graph& graph, NodeId product, std::size_t which);
+std::optional<WindowView> window_view(const Graph& graph, NodeId product, std::size_t which,
+                                      WindowChannels channels = WindowChannels::Adjacent);
 
-/// The products of a graph whose main loop on this GPU reads windows where they lie: halves; a channel's
-/// neighbours can be copied, four bytes or more at a time; and nobody else reads the views between. `may`:
-/// whether a product may.
+/// Whether tensor cores multiply the windows: halves, whose neighbours among the channels can be copied, four
+/// bytes or more at a time. Else single threads do.
+bool takes_tensor_cores(const Graph& graph, const WindowView& view);
+
+/// The products of a graph whose main loop on this GPU reads windows where they lie: those of tensor cores;
+/// and others of floats with so few lines beside the windows that a library's rate would not make up for
+/// windows that are stored. Nobody else reads the views between. `may`: whether a product may.
 std::map<NodeId, WindowView> products_of_windows(const Graph& graph,
                                                  const std::function<bool(NodeId, const WindowView&)>& may);
 

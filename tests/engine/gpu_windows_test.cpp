@@ -166,6 +166,54 @@ TEST_F(GpuWindows, OfChannelsThatAreAdjacentInMemoryAreReadThere) {
       [&] { return nn::conv(permute_dims(x, {0, 3, 1, 2}), filters, {}, {.padding = {1, 1}}) * 0.5; }, 2);
 }
 
+// Single threads multiply floats, and halves whose channels no copy of four bytes takes.
+TEST_F(GpuWindows, OfFloatsAreOneLaunch) {
+  for (const DType type : {DType::Float32, DType::Float64}) {
+    SCOPED_TRACE(name(type));
+    expect_conv({2, 9, 10, 3}, {8, 3, 3, 3}, {.padding = {1, 1}}, 1, type);
+    expect_conv({1, 17, 13, 6}, {20, 3, 2, 6}, {.stride = {2, 1}, .padding = {1, 0}, .dilation = {1, 2}}, 1,
+                type);
+    expect_conv({2, 45, 16}, {40, 5, 16}, {.padding = {2}}, 1, type);
+    expect_conv({1, 4, 6, 5, 4}, {60, 2, 3, 1, 4}, {.padding = {1, 1, 0}}, 1, type);
+    expect_conv({3, 7, 9, 1}, {5, 3, 3, 1}, {.padding = {1, 1}}, 1, type);
+  }
+}
+
+TEST_F(GpuWindows, OfHalvesWithOddChannelsAreOneLaunch) {
+  expect_conv({2, 9, 10, 3}, {8, 5, 5, 3}, {.padding = {2, 2}});
+  expect_conv({2, 9, 12, 7}, {17, 3, 3, 7}, {.stride = {1, 2}, .padding = {2, 0}}, 1, DType::Float16);
+}
+
+// More elements of a window than the table of k holds at a time.
+TEST_F(GpuWindows, OfFloatsMayBeLong) {
+  expect_conv({2, 14, 15, 41}, {10, 3, 3, 41}, {.padding = {1, 1}}, 1, DType::Float32);
+}
+
+// Channels first: points are columns, images a batch with the same filters. Points of 49 and 63 begin images
+// anywhere in a call of the epilogue.
+TEST_F(GpuWindows, OfFloatsAreReadWithChannelsApart) {
+  for (const DType type : {DType::Float32, DType::Float64, DType::BFloat16})
+    for (const std::int64_t side : {7, 8, 9}) {
+      SCOPED_TRACE(::testing::Message() << name(type) << ' ' << side);
+      const Tensor x = halves({5, 3, 7, side}, 0, type), filters = halves({12, 3, 3, 3}, 1, type),
+                   bias = halves({12}, 2, type);
+      expect_launches([&] { return relu(nn::conv(x, filters, bias, {.padding = {1, 1}})); }, 1);
+      expect_launches([&] { return nn::conv(x, filters, {}, {.stride = {2, 1}, .padding = {0, 1}}) * 0.5; },
+                      1);
+    }
+}
+
+TEST_F(GpuWindows, OfFloatsMayHaveGroups) {
+  for (const bool last : {false, true}) {
+    SCOPED_TRACE(last);
+    const Shape shape = last ? Shape{2, 9, 10, 12} : Shape{2, 12, 9, 10},
+                weight = last ? Shape{8, 3, 3, 6} : Shape{8, 6, 3, 3};
+    const Tensor x = halves(shape, 0, DType::Float32), filters = halves(weight, 1, DType::Float32);
+    expect_launches(
+        [&] { return nn::conv(x, filters, {}, {.padding = {1, 1}, .groups = 2, .channels_last = last}); }, 0);
+  }
+}
+
 // Windows as the second operand: channels last, the result's rows are filters.
 TEST_F(GpuWindows, MayBeColumns) {
   const auto columns = [&](const Tensor& x) {

@@ -12,6 +12,7 @@
 #include <cstring>
 #include <map>
 #include <string_view>
+#include <utility>
 
 namespace kiln::codegen {
 namespace {
@@ -46,7 +47,7 @@ std::size_t further_parts(const Template& t) {
 
 /// Whether one of them is windows of an array, which the head describes.
 bool has_windows(const Template& t) { return constant_of(t, "kWindows", 0) != 0; }
-constexpr std::size_t kWindowsBytes = 112;  // of struct Windows
+constexpr std::size_t kWindowsBytes = 120;  // of struct Windows
 
 /// Descriptions of arrays by tiles that a launch brings: of products one for each operand.
 std::size_t maps_of(const TemplateText& text, const Template& t) {
@@ -55,9 +56,25 @@ std::size_t maps_of(const TemplateText& text, const Template& t) {
   return maps + static_cast<std::size_t>(constant_of(t, "kProducts", 1) - 1) + further_parts(t);
 }
 
+ProductChoice::Fma fma_of(const Template& t) {
+  const auto number = [&](const char* name, int otherwise) {
+    return static_cast<int>(constant_of(t, name, otherwise));
+  };
+  return {number("kTileM", 0),
+          number("kTileN", 0),
+          number("kEachM", 1),
+          number("kEachN", 1),
+          t.element == DType::Float64 ? 8 : 4,
+          number("kWidth", 4),
+          number("kWindows", 0) == 2,
+          number("kTogether", 0) != 0,
+          number("kFlat", 0) != 0};
+}
+
 ProductChoice choice_of(const Template& t) {
   const ProductKind kind = t.name == "product_wgmma"    ? ProductKind::Wgmma
                            : t.name == "product_decode" ? ProductKind::Decode
+                           : t.name == "product_fma"    ? ProductKind::Fma
                                                         : ProductKind::Mma;
   return {kind,
           static_cast<int>(constant_of(t, "kTile", 0)),
@@ -66,23 +83,24 @@ ProductChoice choice_of(const Template& t) {
           static_cast<int>(constant_of(t, "kRows", 16)),
           static_cast<int>(constant_of(t, "kWarps", 4)),
           static_cast<int>(constant_of(t, "kWarpsPerSm", 8)),
-          constant_of(t, "kWindows", 0) != 0};
+          constant_of(t, "kWindows", 0) != 0,
+          fma_of(t)};
+}
+
+/// A product that takes no descriptions of arrays by tiles.
+TemplateText of_product(const char* name, std::vector<const char*> before, std::vector<const char*> main) {
+  return {name, std::move(before), "Product product", std::move(main), "run_product"};
 }
 
 const std::vector<TemplateText>& all_templates() {
   namespace t = templates;
   static const std::vector<TemplateText> all = {
-      {"product_plain", {t::product_head}, "Product product", {t::product_plain}, "run_product"},
-      {"product_mma",
-       {t::memory, t::ptx, t::product, t::product_windows},
-       "Product product",
-       {t::turn_columns, t::product_rows, t::product_mma},
-       "run_product"},
-      {"product_decode",
-       {t::memory, t::ptx, t::product},
-       "Product product",
-       {t::turn_columns, t::product_rows, t::product_decode},
-       "run_product"},
+      of_product("product_plain", {t::product_head}, {t::product_plain}),
+      of_product("product_mma", {t::memory, t::ptx, t::product, t::product_windows},
+                 {t::turn_columns, t::product_rows, t::product_mma}),
+      of_product("product_fma", {t::memory, t::ptx, t::product, t::product_windows}, {t::product_fma}),
+      of_product("product_decode", {t::memory, t::ptx, t::product},
+                 {t::turn_columns, t::product_rows, t::product_decode}),
       {"product_wgmma",
        {t::memory, t::ptx, t::product, t::product_windows, t::hopper},
        "Product product",

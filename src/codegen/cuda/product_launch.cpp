@@ -34,6 +34,15 @@ ProductTile decode_tile(const ProductChoice& c) {
   return {c.rows, n, k, 32 * c.warps, c.warps * stages * stage, 1, 0, 0};
 }
 
+/// Two stages, the table of k, and lines where they are in shared memory.
+ProductTile fma_tile(const ProductChoice::Fma& f) {
+  constexpr int kDepth = 8, kTable = 256, kEntry = 8;
+  const int vector = 16 / f.bytes, lines = f.of_columns ? f.n : f.m, others = f.of_columns ? f.m : f.n;
+  const int stage = (f.together ? lines * (kDepth + vector) : lines * kDepth) + (others + vector) * kDepth;
+  const int shared = 2 * stage * f.bytes + (kTable + (f.together ? lines : 0)) * kEntry;
+  return {f.m, f.n, kDepth, f.m / f.each_m * (f.n / f.each_n), shared, 1, 0, 0};
+}
+
 constexpr ProductTile kWgmmaTiles[] = {
     {128, 256, 64, 384, ring(256, 4), 1, 128, 128},
     {128, 256, 64, 384, ring(256, 4), 2, 128, 128},
@@ -46,6 +55,16 @@ constexpr ProductTile kWgmmaPairs[] = {
     {128, 128, 64, 384, ring(128, 6), 1, 128, 64},
 };
 
+/// A batch whose windows are counted through all images.
+ProductExtents as_one_matrix(ProductExtents e, const ProductChoice::Fma& f) {
+  if (f.of_columns)
+    e.n = e.batch * ((e.n + f.width - 1) / f.width * f.width);
+  else
+    e.m *= e.batch;
+  e.batch = 1;
+  return e;
+}
+
 std::int64_t tiles(std::int64_t extent, std::int64_t tile) { return (extent + tile - 1) / tile; }
 
 }  // namespace
@@ -56,13 +75,15 @@ ProductTile tile_of(const ProductChoice& choice) {
       return (choice.products == 1 && !choice.windows ? kMmaTiles : kMmaShallow)[choice.tile];
     case ProductKind::Wgmma: return (choice.products == 1 ? kWgmmaTiles : kWgmmaPairs)[choice.tile];
     case ProductKind::Decode: return decode_tile(choice);
+    case ProductKind::Fma: return fma_tile(choice.fma);
   }
   __builtin_unreachable();
 }
 
-device::LaunchShape product_shape(const ProductChoice& choice, const ProductExtents& extents, int sms,
+device::LaunchShape product_shape(const ProductChoice& choice, const ProductExtents& given, int sms,
                                   std::span<const ProductPart> parts) {
   const ProductTile tile = tile_of(choice);
+  const ProductExtents extents = choice.fma.flat ? as_one_matrix(given, choice.fma) : given;
   const std::int64_t along_m = static_cast<std::int64_t>(tile.m) * tile.cluster;
   std::int64_t along_n = tiles(extents.n, tile.n / choice.products);
   for (const ProductPart& p : parts) along_n += tiles(p.n, tile.n / choice.products);

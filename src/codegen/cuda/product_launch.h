@@ -10,7 +10,7 @@
 
 namespace kiln::codegen {
 
-enum class ProductKind : std::uint8_t { Mma, Wgmma, Decode };
+enum class ProductKind : std::uint8_t { Mma, Wgmma, Decode, Fma };
 
 /// Which main loop: the kind, its tile class (0 to 2; of Decode to 3) and how many products stand side by
 /// side: 1, or 2 that share the operand of the m side. Of Decode's classes 0 is for a B whose contiguous axis
@@ -18,7 +18,7 @@ enum class ProductKind : std::uint8_t { Mma, Wgmma, Decode };
 /// made of bytes. `made_of`: of Decode's B, whose elements are made on their way, bytes of what memory has of
 /// each (1, 2 or 4; not class 2); or 0. `rows`, `warps`, `warps_per_sm`: of Decode, 8 or 16 rows, warps of a
 /// block, and those of a multiprocessor, which share its memory. `windows`: an operand is
-/// windows (Mma and Wgmma, one product).
+/// windows (Mma and Wgmma, one product). `fma`: of Fma, whose tiles are the planner's.
 struct ProductChoice {
   ProductKind kind = ProductKind::Mma;
   int tile = 0;
@@ -26,6 +26,11 @@ struct ProductChoice {
   int made_of = 0;
   int rows = 16, warps = 4, warps_per_sm = 8;
   bool windows = false;
+  struct Fma {
+    int m = 0, n = 0, each_m = 1, each_n = 1;  ///< of a block, of a thread
+    int bytes = 4, width = 4;                  ///< of a sum; columns of a call of the epilogue
+    bool of_columns = false, together = false, flat = false;
+  } fma = {};
 };
 
 struct ProductTile {

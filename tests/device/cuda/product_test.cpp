@@ -33,6 +33,10 @@ std::string proven_source(const Unit& unit) {
     return out + cat("static_assert(kThreads == ", tile.threads, " && kRows == ", tile.m,
                      " && kTileN == ", tile.n, " && kDepth == ", tile.k,
                      " && kWarps * kStages * kStageBytes == ", tile.shared, ", \"\");\n");
+  if (unit.choice.kind == ProductKind::Fma)
+    return out + cat("static_assert(kThreads == ", tile.threads, " && kTileM == ", tile.m,
+                     " && kTileN == ", tile.n, " && kDepth == ", tile.k,
+                     " && kLinesAt + (kTogether ? kLines * 8 : 0) == ", tile.shared, ", \"\");\n");
   const std::string shared = unit.choice.kind == ProductKind::Mma
                                  ? "Tile::stages * kStageBytes"
                                  : "Tile::stages * (kStageBytes + 16) + 8 + 1024";
@@ -55,6 +59,19 @@ void expect_clean(const Unit& unit, const Arch& arch) {
   EXPECT_EQ(log.find("serializ"), std::string::npos) << log;
 }
 
+/// Windows that single threads multiply, 512 of them and 16 lines beside them.
+Unit fma_unit(const std::string& element, bool of_columns, bool together, bool flat) {
+  Unit unit;
+  unit.choice.kind = ProductKind::Fma;
+  unit.choice.windows = true;
+  unit.choice.fma = {512, 16, 8, 8, 4, 4, of_columns, together, flat};
+  if (of_columns) std::swap(unit.choice.fma.m, unit.choice.fma.n);
+  unit.element = element;
+  unit.width = 4;
+  unit.windows = of_columns ? 2 : 1;
+  return unit;
+}
+
 class ProductTemplates : public testing::Test {
  protected:
   void SetUp() override {
@@ -67,6 +84,14 @@ class ProductTemplates : public testing::Test {
 TEST_F(ProductTemplates, CompileForEveryArchitectureWithoutSpills) {
   for (const int number : {80, 86, 89, 90, 100, 120})
     expect_clean(unit_of(ProductKind::Mma, number / 10 % 3), {number / 10, number % 10});
+}
+
+TEST_F(ProductTemplates, WindowsOfSingleThreadsHaveTheSharedMemoryTheyAreLaunchedWith) {
+  for (const bool of_columns : {false, true})
+    for (const bool together : {false, true}) {
+      expect_clean(fma_unit("float", of_columns, together, true), {9, 0, true});
+      expect_clean(fma_unit("f16", of_columns, together, false), {8, 0});
+    }
 }
 
 TEST_F(ProductTemplates, EveryTileClassIsThatOfTheTable) {

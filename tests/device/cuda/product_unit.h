@@ -15,7 +15,7 @@ enum class Epilogue { Store, BiasGelu, SiluTimes };
 
 struct Unit {
   codegen::ProductChoice choice;
-  std::string element = "bf16";  // or f16
+  std::string element = "bf16";  // or f16, of Fma float too
   bool a_k_major = true, b_k_major = true;
   int a_align = 16, b_align = 16;
   int width = 8;
@@ -23,7 +23,7 @@ struct Unit {
   int windows = 0, window_axes = 2;  // an operand is windows, to compile: 1 or 2, along so many axes
 
   std::string name() const {
-    static constexpr const char* kKinds[] = {"mma", "wgmma", "decode"};
+    static constexpr const char* kKinds[] = {"mma", "wgmma", "decode", "fma"};
     static constexpr const char* kEpilogues[] = {"store", "gelu", "swiglu"};
     return std::string(kKinds[static_cast<int>(choice.kind)]) + std::to_string(choice.tile) + "_" + element +
            (choice.kind == codegen::ProductKind::Decode
@@ -72,6 +72,7 @@ __device__ __forceinline__ void b_at(const Args& args, int b, int p, int n, int 
   c[1] = Config::kBKMajor ? n : k;
   c[2] = b;
 }
+__device__ __forceinline__ void narrow(float& y, float x) { y = x; }
 __device__ __forceinline__ void narrow(bf16& y, float x) { y = to_bf16(x); }
 __device__ __forceinline__ void narrow(f16& y, float x) { y = to_f16(x); }
 )";
@@ -109,10 +110,21 @@ inline std::string hooks(const Unit& unit) {
   return out.replace(out.find(place), place.size(), unit.windows ? "Windows windows;" : "");
 }
 
+inline std::string flag(bool x) { return x ? "true" : "false"; }
+inline std::string number(int x) { return std::to_string(x); }
+
+/// What product_fma has of its own; its units are single elements.
+inline std::string fma_constants(const codegen::ProductChoice::Fma& f) {
+  return "  typedef float Sum;\n  static constexpr int kTileM = " + number(f.m) +
+         ", kTileN = " + number(f.n) + ", kEachM = " + number(f.each_m) + ", kEachN = " + number(f.each_n) +
+         ", kBlocks = 3, kUnit = 1;\n  static constexpr bool kByK = true, kChannelsOuter = "
+         "false, kTogether "
+         "= " +
+         flag(f.together) + ", kFlat = " + flag(f.flat) + ";\n";
+}
+
 inline std::string source(const Unit& unit) {
   namespace texts = codegen::templates;
-  const auto flag = [](bool x) { return std::string(x ? "true" : "false"); };
-  const auto number = [](int x) { return std::to_string(x); };
   std::string out = "#define KILN_TRAP_LATE\n";
   out += std::string(texts::types) + texts::memory + texts::ptx + texts::product + texts::product_windows +
          texts::hopper;
@@ -126,7 +138,9 @@ inline std::string source(const Unit& unit) {
          ";\n";
   out += "  static constexpr bool kAKMajor = " + flag(unit.a_k_major) +
          ", kBKMajor = " + flag(unit.b_k_major) +
-         ", kBatched = false, kWhole = false, kMade = false, kWidens = false, kFactored = false;\n};\n";
+         ", kBatched = false, kWhole = false, kMade = false, kWidens = false, kFactored = false;\n";
+  if (unit.choice.kind == codegen::ProductKind::Fma) out += fma_constants(unit.choice.fma);
+  out += "};\n";
   out += hooks(unit);
   switch (unit.epilogue) {
     case Epilogue::Store: out += kStore; break;
@@ -147,11 +161,13 @@ inline std::string source(const Unit& unit) {
       "  if (args.d_pitch % Config::kWidth == 0 && args.d_batch % Config::kWidth == 0) {\n"
       "    store(to, y, left);\n  } else {\n#pragma unroll\n"
       "    for (int x = 0; x < Config::kWidth; ++x)\n      if (x < left) to[x] = y.at[x];\n  }\n}\n";
-  out += std::string(texts::turn_columns) + texts::product_rows;
+  if (unit.choice.kind != codegen::ProductKind::Fma)
+    out += std::string(texts::turn_columns) + texts::product_rows;
   switch (unit.choice.kind) {
     case codegen::ProductKind::Mma: out += texts::product_mma; break;
     case codegen::ProductKind::Wgmma: out += texts::product_wgmma; break;
     case codegen::ProductKind::Decode: out += texts::product_decode; break;
+    case codegen::ProductKind::Fma: out += texts::product_fma; break;
   }
   out +=
       "\nextern \"C\" __global__ void __launch_bounds__(kThreads, kBlocksPerSm) product_kernel(const "

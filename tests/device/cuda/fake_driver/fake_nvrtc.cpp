@@ -289,7 +289,7 @@ struct Copies {
   std::vector<std::vector<Copy>> groups;
 };
 static Copies copies[1024];  // of each thread
-template <int Bytes> static void copy_async(unsigned to, const void* from, int there) {
+template <int Bytes, bool Cached = true> static void copy_async(unsigned to, const void* from, int there) {
   if (to % Bytes != 0 || (there > 0 && (unsigned long long)from % Bytes != 0)) __builtin_trap();
   copies[threadIdx.x].open.push_back({to, from, Bytes, there});
 }
