@@ -52,8 +52,8 @@ struct PairTiles {
     if constexpr (Config::kLow) {
       if (kind == kLow && knows_flags(args))
 #pragma unroll 1
-        for (int j = j0; j < j1; j += kFlagColumns)
-          if (!is_finite(args, b, j / kFlagColumns)) kind = kMixed;
+        for (int flag = j0 / kFlagColumns; flag <= (j1 - 1) / kFlagColumns; ++flag)
+          if (!is_finite(args, b, flag)) kind = kMixed;
     }
     return kind;
   }
