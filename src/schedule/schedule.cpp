@@ -180,7 +180,8 @@ bool find_indexed_rows(const Facts& f, const Target& t, int lanes, Schedule& s) 
   const bool shared = row < 2 * lanes;
   if (shared && (find_round(f, t, lanes, kRowsInside, s) || find_round(f, t, lanes, kLeastRounds, s)))
     return true;
-  if (f.jumps_along < s.lane_axis && row > kShortRow) return false;
+  constexpr std::int64_t kWide = 8;  // bytes of elements whose memory takes longer than their places
+  if ((f.jumps_along < s.lane_axis || f.widest_bytes >= kWide) && row > kShortRow) return false;
   const bool near = kRowsOfIndex * row * f.widest_bytes <= t.l2_bytes / 2;
   return near && row >= kLeastLanes && put_rows_inside(f, t, lanes, row, s);
 }
