@@ -1,7 +1,6 @@
 // Fuser: regions as they grow, and whether two may be one.
 #include "plan/fuser.h"
 
-#include "schedule/norm.h"
 #include "support/check.h"
 
 #include <algorithm>

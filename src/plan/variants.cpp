@@ -228,8 +228,8 @@ std::vector<FusionVariant> Units::ways(std::size_t region) const {
   if (r.kind == Region::Kind::Fused && sinks(region).size() > 1) out.push_back(FusionVariant::SiblingsApart);
   const bool joinable = std::ranges::any_of(regions_.refusals, [&](const Refusal& f) {
     const FusionReason why = f.why.reason();
-    return (why == FusionReason::TooFewRows || why == FusionReason::OtherAxes ||
-            why == FusionReason::OtherPoints) &&
+    return (why == FusionReason::TooFewRows || why == FusionReason::ShortRuns ||
+            why == FusionReason::OtherAxes || why == FusionReason::OtherPoints) &&
            std::ranges::binary_search(r.nodes, f.consumer);
   });
   if (joinable && !t_.strict) out.push_back(FusionVariant::Joined);

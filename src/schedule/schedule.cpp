@@ -1,5 +1,4 @@
 #include "schedule/extents.h"
-#include "schedule/norm.h"
 #include "support/check.h"
 
 #include <algorithm>
@@ -544,28 +543,24 @@ int pair_lanes(const Facts& f, const Target& t) {
   return base_lanes(f, t) * (t.vector_bytes >= 64 && f.prims <= kPairBody ? 4 : 2);
 }
 
-Why refuse_norm(std::int64_t rows, std::int64_t row_length, bool columns, const Target& target) {
-  if (target.strict && strict_in_chunks(row_length, columns))
-    return because(FusionReason::StrictChunks, row_length);
-  const std::int64_t total = rows * row_length;
-  if (total <= (target.gpu ? kSmallWorkGpu : kSmallWork)) return {};
-  const std::int64_t items =
-      columns ? std::max<std::int64_t>(1, rows / (target.gpu ? 32 : target.vector_bytes / 4)) : rows;
-  if (columns && !target.gpu && total > kBalancedWork) {
-    const std::int64_t stripe = stripe_of(rows, 1, target);
-    if (10 * rows < 7 * target.threads * stripe)
-      return because(FusionReason::TooFewRows, rows / stripe, "column blocks", target.threads, total);
-  }
-  if (target.gpu ? faster_together(items, total, columns, !columns && row_length <= target.held, target)
-                 : items >= target.threads)
-    return {};
-  return because(FusionReason::TooFewRows, items, columns ? "column blocks" : "rows", target.threads, total);
-}
-
 Why refuse_norm(const NormFacts& f, const Target& target) {
-  if (Why why = refuse_norm(f.rows, f.length, f.columns, target); !why.empty()) return why;
-  if (!reads_short_runs_again(f, target)) return {};
-  return because(FusionReason::TooFewRows, 0, "wide column blocks", target.threads, f.rows * f.length);
+  if (target.strict && strict_in_chunks(f.length, f.columns))
+    return because(FusionReason::StrictChunks, f.length);
+  const std::int64_t total = f.rows * f.length;
+  if (total <= (target.gpu ? kSmallWorkGpu : kSmallWork)) return {};
+  const char* const what = f.columns ? "column blocks" : "rows";
+  const std::int64_t items =
+      f.columns ? std::max<std::int64_t>(1, f.rows / (target.gpu ? 32 : target.vector_bytes / 4)) : f.rows;
+  if (f.columns && !target.gpu && total > kBalancedWork) {
+    const std::int64_t stripe = stripe_of(f.rows, 1, target);
+    if (10 * f.rows < 7 * target.threads * stripe)
+      return because(FusionReason::TooFewRows, f.rows / stripe, what, target.threads, total);
+  }
+  if (target.gpu ? !faster_together(items, total, f.columns, !f.columns && f.length <= target.held, target)
+                 : items < target.threads)
+    return because(FusionReason::TooFewRows, items, what, target.threads, total);
+  if (reads_short_runs_again(f, target)) return because(FusionReason::ShortRuns, f.run, f.length);
+  return {};
 }
 
 std::variant<Schedule, std::string> schedule(const Facts& f, const Target& t) {

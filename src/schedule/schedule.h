@@ -175,9 +175,16 @@ Schedule schedule_strict(const Facts& facts, const Target& target);
 /// on the result.
 bool strict_in_chunks(std::int64_t reduced, bool columns);
 
-/// Whether dependent reductions over rows can run as one kernel (asked by the planner before it merges).
-/// Returns nothing, or the condition that fails.
-Why refuse_norm(std::int64_t rows, std::int64_t row_length, bool columns, const Target& target);
+struct NormFacts {
+  std::int64_t rows = 1, length = 1;  // kept points, and elements that are reduced to each
+  bool columns = false;               // the outer axes are reduced
+  std::int64_t run = 1;               // of columns: kept points that lie side by side
+};
+
+/// Whether dependent reductions over rows run as one kernel (asked by the planner before it merges): not
+/// where too few threads would be busy, nor where a CPU's thread would read short runs of memory anew for
+/// each phase. Returns nothing, or the condition that fails.
+Why refuse_norm(const NormFacts& facts, const Target& target);
 
 /// The same for reductions of reductions; schedule() asks it.
 Schedule schedule_nest(const Facts& facts, const Target& target);

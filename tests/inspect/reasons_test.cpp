@@ -117,6 +117,7 @@ const std::vector<Program>& programs() {
          return Results{a};
        }},
       {R::TooFewRows, On::SixteenThreads, [] { return Results{nn::softmax(data({4, 1 << 18}))}; }},
+      {R::ShortRuns, On::Cpu, [] { return Results{nn::softmax(data({16384, 100}), 0)}; }},
       {R::StrictChunks, On::Strict, [] { return Results{nn::softmax(data({4, 1 << 18}))}; }},
       {R::StrictScans, On::Strict, [] { return Results{sum(cumsum(x(), 1), 1)}; }},
       {R::StrictOrders, On::Strict,

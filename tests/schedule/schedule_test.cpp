@@ -1,7 +1,6 @@
 // Which form a region takes, and which norms are refused.
 #include "schedule/schedule.h"
 
-#include "schedule/norm.h"
 #include "schedule/variants.h"
 
 #include <gtest/gtest.h>
@@ -374,10 +373,10 @@ TEST(Schedule, PrimitivesThatWaitForEachOtherGoSeveralRegistersSideBySide) {
 }
 
 TEST(Schedule, NormOfFewColumnsIsRefusedForLeavingThreadsIdle) {
-  EXPECT_FALSE(refuse_norm(70, 100000, true, target()).empty()) << "stripes of 64 and 6 columns";
-  EXPECT_TRUE(refuse_norm(70, 1000, true, target()).empty()) << "is little work";
-  EXPECT_TRUE(refuse_norm(128, 100000, true, target()).empty());
-  EXPECT_TRUE(refuse_norm(1000, 100000, true, target()).empty());
+  EXPECT_FALSE(refuse_norm({70, 100000, true}, target()).empty()) << "stripes of 64 and 6 columns";
+  EXPECT_TRUE(refuse_norm({70, 1000, true}, target()).empty()) << "is little work";
+  EXPECT_TRUE(refuse_norm({128, 100000, true}, target()).empty());
+  EXPECT_TRUE(refuse_norm({1000, 100000, true}, target()).empty());
 }
 
 /// A CPU's kernels of their own read whole rows, one after the other; one kernel of all phases would read
@@ -391,7 +390,7 @@ TEST(Schedule, NormOfNarrowColumnsIsRefusedForReadingPartsOfRows) {
   EXPECT_TRUE(fits({32, 1 << 18, false, 1})) << "no columns";
   Target gpu = target();
   gpu.gpu = true;
-  EXPECT_EQ(refuse_norm({360, 23296, true, 360}, gpu).empty(), refuse_norm(360, 23296, true, gpu).empty());
+  EXPECT_EQ(refuse_norm({360, 23296, true, 360}, gpu).empty(), refuse_norm({360, 23296, true}, gpu).empty());
 }
 
 /// Columns of halves are written past the caches by lines, or not so.
@@ -416,9 +415,9 @@ TEST(Schedule, ColumnsAreWrittenByLines) {
 }
 
 TEST(Schedule, NormOfOneLongRowIsRefusedForKeepingThreadsIdle) {
-  EXPECT_FALSE(refuse_norm(1, 1 << 20, false, target()).empty());
-  EXPECT_TRUE(refuse_norm(1, 100, false, target()).empty());
-  EXPECT_TRUE(refuse_norm(64, 1 << 20, false, target()).empty());
+  EXPECT_FALSE(refuse_norm({1, 1 << 20, false}, target()).empty());
+  EXPECT_TRUE(refuse_norm({1, 100, false}, target()).empty());
+  EXPECT_TRUE(refuse_norm({64, 1 << 20, false}, target()).empty());
 }
 
 /// What decides the order in which a reduction combines its elements.
@@ -474,10 +473,10 @@ TEST(StrictSchedule, OrdersFollowFromExtentsAlone) {
 TEST(StrictSchedule, WhatDependsOnAReductionInChunksIsAKernelOfItsOwn) {
   Target t = target();
   t.strict = true;
-  EXPECT_TRUE(refuse_norm(1000, 16384, false, t).empty());
-  EXPECT_FALSE(refuse_norm(1000, 16385, false, t).empty());
-  EXPECT_TRUE(refuse_norm(100000, 1024, true, t).empty());
-  EXPECT_FALSE(refuse_norm(100000, 1025, true, t).empty());
+  EXPECT_TRUE(refuse_norm({1000, 16384, false}, t).empty());
+  EXPECT_FALSE(refuse_norm({1000, 16385, false}, t).empty());
+  EXPECT_TRUE(refuse_norm({100000, 1024, true}, t).empty());
+  EXPECT_FALSE(refuse_norm({100000, 1025, true}, t).empty());
 }
 
 TEST(Schedule, NoVariantOfAScanHasMoreLanesThanTheVmCombines) {
