@@ -183,7 +183,7 @@ class PlanMaker {
   void add_attention_launch(const plan::Region& r);
   void add_flags_launch(const plan::Region& r, const plan::Attention& a, const Place& flags);
   void push_launch(Launch launch, std::unique_ptr<lower::Lowered> lowered, const plan::Region& r);
-  /// And a second one behind it, if it has one.
+  /// The same, and behind it the second launch that Lowered::again asks for.
   void push_launches(Launch launch, std::unique_ptr<lower::Lowered> lowered, const plan::Region& r);
   /// A loop over whole tensors: plans of its own for what it repeats.
   void add_loop(const plan::Region& r);

@@ -83,6 +83,7 @@ void PlanMaker::add_facts(const Step& s, const std::function<RegionFacts&(const 
       for (std::uint32_t i = s.index; i < s.index + s.count; ++i) {
         const Launch& l = plan_->launches[i];
         auto& kernels = facts_of(region_of_launch_[i]).kernels;
+        // a second launch of the same kernel is no further kernel
         const bool again = !lowered_[i]->again.empty() && !kernels.empty() && kernels.back().code == l.kernel;
         if (!again) kernels.push_back({lowered_[i].get(), l.kernel, l.verdict});
       }
