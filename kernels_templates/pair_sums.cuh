@@ -6,11 +6,10 @@
 // Config, struct Args and the hooks; then the main loop. Config, beside that of pair_tiles.cuh: kWidth,
 // columns that a hook gets at a time (2); kProducts, at most 3; kOperands, of columns, at most 4; kDepth0 …,
 // their widths; kSums, kSum0 … kSum3: the operand that each multiplies; kOut, their width; kReductions, and
-// kReduction0 … their kinds; kRowValues and
-// kColumnValues, what hooks give for a row and for a column; kAligned, whether rows of all operands begin at
-// multiples of 16 bytes. The form, which the lowering chooses: kStages of operands of columns in shared
-// memory; kBlocks on a multiprocessor; kFirst, whether blocks of rows begin with the first one; kPiece,
-// columns of a sum that are multiplied at a time.
+// kReduction0 … their kinds; kRowValues and kColumnValues, what hooks give for a row and for a column;
+// kAligned, whether rows of all operands begin at multiples of 16 bytes. The form, which the lowering
+// chooses: kStages of operands of columns in shared memory; kBlocks on a multiprocessor; kFirst, whether
+// blocks of rows begin with the first one; kPiece, columns of a sum that are multiplied at a time.
 //
 //   const Element* x_matrix0(args, b); y_matrix0 and so on alike
 //   void row_values(args, b, r, x)              x[n][0]: what depends on row r alone
@@ -19,15 +18,14 @@
 //                                               reaches weights, which get it in that product's place; s: the
 //                                               first product, then values as below; early_whole: without
 //                                               masks
-//   void weights(args, b, r, c, s, w)           s: products of columns c and c + 1, then the values of the
-//   row
+//   void weights(args, b, r, c, s, w)           s: products of columns c and c + 1, then the row's values
 //                                               and those of the columns; w: the weights of the sums, then
 //                                               what is reduced; weights_whole: without masks
 //   bool adds_nothing(args, b, r)               of a row: all weights are 0 in low tiles
 //   void finish(args, b, r, d, left, x)         x[m]: sums for columns d and d + 1, of which `left` exist
 //   void finish_row(args, b, r, x)              x[n]: reductions
-//   bool column_adds_nothing(args, b, c)        the same of a column, and flag(args, b, tile), the address of
-//                                               a flag: of pair_flags
+//   bool column_adds_nothing(args, b, c)        the same of a column; bool* flag(args, b, tile): where a flag
+//                                               is. Both of pair_flags, and with kChecks
 #pragma once
 
 struct PairShape {

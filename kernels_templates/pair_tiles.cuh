@@ -1,11 +1,11 @@
 // Tiles of pairs of rows and columns: which there are for a block of rows, and what is known of them. Config:
 // Element; kRows, of a block; kColumns, of a tile; kWarps, those with rows, each kFragments times 16; kMasks,
-// whether there are masks; kLow, whether tiles may be left out; kChecks, whether the launch
-// itself finds flags. Hooks:
+// whether there are masks; kLow, whether tiles may be left out; kChecks, whether the launch itself finds
+// flags. Hooks:
 //
 //   int tile_kind(args, b, i0, i1, j0, j1)      of rows i0 … i1 and columns j0 … j1: kMixed, kWhole or kLow
-//   bool is_finite(args, b, tile)               of what the weights of kFlagColumns columns multiply: its
-//   flag
+//   bool is_finite(args, b, tile)               of what the weights of kFlagColumns columns multiply; their
+//                                               flag is not set
 //
 // args.shape has `rows` and `columns`.
 #pragma once

@@ -251,7 +251,7 @@ union Quad {
 };
 
 /// A thread's lines of an operand: runs of `Run` adjacent ones, one run for each round of all teams.
-template <int Each, int Teams, int Run>
+template <int Teams, int Run>
 struct Owned {
   static __device__ __forceinline__ int line(int team, int i) {
     return i / Run * (Run * Teams) + team * Run + i % Run;
@@ -261,8 +261,8 @@ constexpr int kRunM = kTogether && !kOfColumns ? 1
                       : kEachM < kVector       ? kEachM
                                                : kVector,
               kRunN = kWidth > kVector ? kWidth : kVector;
-typedef Owned<kEachM, kTeamsM, kRunM> Rows;
-typedef Owned<kEachN, kTeamsN, kRunN> Columns;
+typedef Owned<kTeamsM, kRunM> Rows;
+typedef Owned<kTeamsN, kRunN> Columns;
 static_assert(kEachM % kRunM == 0 && kEachN % kRunN == 0 && kRunN % kVector == 0, "");
 static_assert(kRunM == 1 || kRunM % kVector == 0, "");
 
