@@ -103,9 +103,10 @@ TEST(AttentionTemplates, TheAssemblerKeepsProductsAsynchronous) {
   };
   for (const std::int64_t length : {300, 1000})
     for (const Case& c :
-         {Case{128, 128, DType::BFloat16, Mask::Causal}, Case{64, 64, DType::Float16, Mask::None},
-          Case{64, 64, DType::BFloat16, Mask::None}, Case{128, 128, DType::Float16, Mask::None},
-          Case{256, 256, DType::BFloat16, Mask::Causal}, Case{192, 80, DType::BFloat16, Mask::None}}) {
+         {Case{128, 128, DType::BFloat16, Mask::Causal}, Case{64, 64, DType::BFloat16, Mask::Causal},
+          Case{64, 64, DType::Float16, Mask::None}, Case{64, 64, DType::BFloat16, Mask::None},
+          Case{128, 128, DType::Float16, Mask::None}, Case{256, 256, DType::BFloat16, Mask::Causal},
+          Case{192, 80, DType::BFloat16, Mask::None}}) {
       SCOPED_TRACE(::testing::Message() << c.depth << " " << c.width << " " << length);
       Softmax b(c.type, length, c.depth, c.width, c.mask);
       const lower::Lowered l = b.lowered(90);
@@ -118,6 +119,8 @@ TEST(AttentionTemplates, TheAssemblerKeepsProductsAsynchronous) {
       EXPECT_NE(log.find("Used"), std::string::npos) << log;
       EXPECT_EQ(log.find("setmaxnreg"), std::string::npos) << log;
       EXPECT_EQ(log.find("serializ"), std::string::npos) << log;
+      // Beside three warpgroups what a block of rows begins with may spill; no loop over tiles reads it.
+      if (c.depth > 64) EXPECT_NE(log.find(" 0 bytes spill stores"), std::string::npos) << log;
     }
 }
 
