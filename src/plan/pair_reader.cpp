@@ -28,6 +28,14 @@ TermId PairReader::op(Op op, std::initializer_list<TermId> in, DType dtype) {
   return intern(t);
 }
 
+TermId PairReader::f32(TermId t) {
+  const Term& x = term(t);
+  if (x.dtype == DType::Float32) return t;
+  const bool of_product =
+      x.kind == Term::Kind::Operation && x.op == Op::cast && term(x.in[0]).kind == Term::Kind::Score;
+  return of_product ? x.in[0] : op(Op::cast, {t});
+}
+
 TermId PairReader::number(double value) {
   Term t;
   t.kind = Term::Kind::Constant;
@@ -278,6 +286,7 @@ TermId PairReader::memory_term(MatrixMemory m) {
 }
 
 TermId PairReader::operation_term(const ir::GraphNode& n, const TermId* in) {
+  if (n.op == Op::cast && n.dtype == DType::Float32 && is_half(term(in[0]).dtype)) return f32(in[0]);
   Term t;
   t.op = n.op;
   t.dtype = n.dtype;

@@ -44,7 +44,9 @@ class PairReader {
   TermId intern(const Term& t);
   TermId op(ir::Op op, std::initializer_list<TermId> in, DType dtype = DType::Float32);
   TermId number(double value);
-  TermId f32(TermId t) { return term(t).dtype == DType::Float32 ? t : op(ir::Op::cast, {t}); }
+  /// A term as Float32. A product's sums are that already: the half that they would be rounded to is not
+  /// stored, so nobody can see it (docs/semantics.md, "Where halves are rounded").
+  TermId f32(TermId t);
   /// A constant or a slot.
   TermId scalar_term(const ir::GraphNode& n);
   /// An iota.
