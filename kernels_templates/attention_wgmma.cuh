@@ -11,6 +11,8 @@
 #pragma once
 
 constexpr int kDepthSlabs = (Config::kHead + 63) / 64, kWidthSlabs = (Config::kOut + 63) / 64;
+constexpr int kQStages = Config::kQStages;
+typedef TurnOf<kQStages> QTurn;
 constexpr int kQSlab = kRows * kSlabRow, kTileSlab = kColumns * kSlabRow;  // bytes
 constexpr int kQBytes = kDepthSlabs * kQSlab, kKBytes = kDepthSlabs * kTileSlab,
               kVBytes = kWidthSlabs * kTileSlab;
@@ -28,25 +30,29 @@ constexpr int kRegisters = kGroups < 3       ? 232
 constexpr int kParts = kColumns / kPart, kNotes = 1 + 2 * ((kWarps + 7) / 8), kNoteBytes = 32;
 static_assert(kParts <= 4 && kNotes * 4 <= kNoteBytes && kFragments == 1, "");
 
-/// Shared addresses. Barriers of q and of stages: bytes have come (full), all warps have read them (empty).
+/// Shared addresses. Barriers of q and of stages: bytes have come (full), all warps have read them (empty). q
+/// has stages of its own (kQStages), each with what is said of its block of rows (item).
 struct AttentionMemory {
   uint32 q, k, v, q_full, q_empty, k_full, k_empty, v_full, v_empty, item, notes;
   __device__ __forceinline__ AttentionMemory() {
     q = (shared_base() + 1023) & ~1023u;  // the period of the permutation
-    k = q + kQBytes;
+    k = q + kQStages * kQBytes;
     v = k + kStages * kKBytes;
     q_full = v + kStages * kVBytes;
-    q_empty = q_full + 8;
-    k_full = q_empty + 8;
+    q_empty = q_full + 8 * kQStages;
+    k_full = q_empty + 8 * kQStages;
     k_empty = k_full + 8 * kStages;
     v_full = k_empty + 8 * kStages;
     v_empty = v_full + 8 * kStages;
     item = v_empty + 8 * kStages;
-    notes = item + 8;
+    notes = item + 8 * kQStages;
   }
   __device__ __forceinline__ void begin() const {
-    barrier_init(q_full, 1);
-    barrier_init(q_empty, kWarps);
+#pragma unroll
+    for (int s = 0; s < kQStages; ++s) {
+      barrier_init(q_full + 8 * s, 1);
+      barrier_init(q_empty + 8 * s, kWarps);
+    }
 #pragma unroll
     for (int s = 0; s < kStages; ++s) {
       barrier_init(k_full + 8 * s, 1);
@@ -135,13 +141,14 @@ __device__ __forceinline__ void produce(const Args& args, const AttentionMemory&
   const bool orders = threadIdx.x == 0;
   PairTiles tile(args);
   Turn at;
-  uint32 q_parity = 1;
-  for (int item = blockIdx.x;; q_parity ^= 1) {
-    barrier_wait(memory.q_empty, q_parity);
+  QTurn q_turn;
+  for (int item = blockIdx.x;; q_turn.next()) {
+    const uint32 said = memory.item + 8 * q_turn.stage, q_full = memory.q_full + 8 * q_turn.stage;
+    barrier_wait(memory.q_empty + 8 * q_turn.stage, q_turn.parity ^ 1);
     if (item >= args.parts.items) {
       if (orders) {
-        store_shared(memory.item, uint32(-1));
-        barrier_arrive(memory.q_full);
+        store_shared(said, uint32(-1));
+        barrier_arrive(q_full);
       }
       return;
     }
@@ -155,11 +162,11 @@ __device__ __forceinline__ void produce(const Args& args, const AttentionMemory&
           tile_greatest(args, rows.b) != minus_inf() && tile.before(args.shape.columns, true, kind) >= 0;
     int j0 = tile.before(args.shape.columns, false, kind);
     if (orders) {
-      store_shared(memory.item, uint32(rows.b));
-      store_shared(memory.item + 4, rows_note(rows.row0, j0 >= 0, has_low));
-      barrier_expect(memory.q_full, kQBytes);
-      copy_rows<Config::kQRank, kDepthSlabs>(args, args.a_map, 0, rows.b, rows.row0, memory.q, kQSlab,
-                                             memory.q_full);
+      store_shared(said, uint32(rows.b));
+      store_shared(said + 4, rows_note(rows.row0, j0 >= 0, has_low));
+      barrier_expect(q_full, kQBytes);
+      copy_rows<Config::kQRank, kDepthSlabs>(args, args.a_map, 0, rows.b, rows.row0,
+                                             memory.q + q_turn.stage * kQBytes, kQSlab, q_full);
     }
     const int following = next_item(args);
 #pragma unroll 1
@@ -219,6 +226,7 @@ struct AttentionGroup {
   int group;
   AttentionRows rows;
   Turn k_turn, v_turn;
+  QTurn q_turn;
   AttentionTile tile;
   bool holds_q;                      // until it is released
   uint32 weights[kColumns / 16][4];  // operands of the second product
@@ -229,8 +237,10 @@ struct AttentionGroup {
     if (threadIdx.x % 32 == 0) barrier_arrive(empty);
   }
 
+  __device__ __forceinline__ void release_q() const { release(memory.q_empty + 8 * q_turn.stage); }
+
   __device__ __forceinline__ void order_scores(Scores& s) const {
-    const uint64 q = tile_descriptor<true>(memory.q + group * 64 * kSlabRow, 0),
+    const uint64 q = tile_descriptor<true>(memory.q + q_turn.stage * kQBytes + group * 64 * kSlabRow, 0),
                  k = tile_descriptor<true>(memory.k + k_turn.stage * kKBytes, 0);
     products_fence();
 #pragma unroll
@@ -263,7 +273,7 @@ struct AttentionGroup {
     release(memory.k_empty + 8 * k_turn.stage);
     k_turn.next();
     if (last && tile.last()) {
-      release(memory.q_empty);
+      release_q();
       holds_q = false;
     }
   }
@@ -331,14 +341,14 @@ __device__ __forceinline__ void consume(const Args& args, const AttentionMemory&
   // from one lane, so that what is made of it is in registers of the warp
   const int warp = __shfl_sync(0xffffffffu, int(threadIdx.x / 32), 0) - 4;
   AttentionGroup x{args, memory, warp / 4, AttentionRows(args, warp)};
-  uint32 q_parity = 0;
   if constexpr (kGroups > 1)
     if (x.group == kGroups - 1) let_pass<256>(kTurns);
-  for (;; q_parity ^= 1) {
-    barrier_wait(memory.q_full, q_parity);
-    const int b = int(noted(memory.item));
+  for (;; x.q_turn.next()) {
+    barrier_wait(memory.q_full + 8 * x.q_turn.stage, x.q_turn.parity);
+    const uint32 said = memory.item + 8 * x.q_turn.stage;
+    const int b = int(noted(said));
     if (b < 0) return;
-    const uint32 note = noted(memory.item + 4);
+    const uint32 note = noted(said + 4);
     x.rows.begin(b, int(note & kNoted));
     x.holds_q = true;
     // Low tiles come last, and only where they add something. One loop, so that its body is compiled once.
@@ -351,7 +361,7 @@ __device__ __forceinline__ void consume(const Args& args, const AttentionMemory&
       }
       if (low == 1 || note & kHasTiles) x.tiles(low == 1 || !(note & kHasLow));
     }
-    if (x.holds_q) x.release(memory.q_empty);
+    if (x.holds_q) x.release_q();
     x.rows.write();
   }
 }

@@ -10,15 +10,17 @@ constexpr int kSlabRow = 128;                        // bytes
 constexpr int kWalkers = 32 * (kWarps + 1);          // threads that walk over tiles
 constexpr int kTurns = 1, kVote = kTurns + kGroups;  // named barriers; kTurns + g: the turn of group g
 
-/// Which stage is next, and the parity of its phase.
-struct Turn {
+/// Which of so many stages is next, and the parity of its phase.
+template <int Stages>
+struct TurnOf {
   int stage = 0;
   uint32 parity = 0;
   __device__ __forceinline__ void next() {
-    stage = stage + 1 == kStages ? 0 : stage + 1;
+    if constexpr (Stages > 1) stage = stage + 1 == Stages ? 0 : stage + 1;
     parity ^= stage == 0;
   }
 };
+typedef TurnOf<kStages> Turn;
 
 /// The next item that no block has taken; by a whole warp. args.counters[0] counts items beyond those that
 /// the blocks begin with, [1] blocks that found none; the last of these leaves both 0 for the next launch.

@@ -82,12 +82,16 @@ AttentionForm wgmma_form(const Attention& a) {
                      rows = 64 * groups, warps = 4 * groups, blocks = few ? 2 : 1;
   const std::int64_t depth = round_up(a.depth, kSlab), width = round_up(a.width, kSlab);
   const std::int64_t piece = width % 128 == 0 ? 128 : 64;
-  const auto shared = [&](std::int64_t stages) {
-    return 2 * (rows * depth + stages * columns * (depth + width)) + 8 * (3 + 8 * stages) + kUnit;
+  const auto shared = [&](std::int64_t stages, std::int64_t q_stages) {
+    return 2 * (q_stages * rows * depth + stages * columns * (depth + width)) +
+           8 * (3 * q_stages + 8 * stages) + kUnit;
   };
+  const std::int64_t most = kShared / blocks - (blocks - 1) * kUnit;
   std::int64_t stages = kMostStages;
-  while (stages > 2 && shared(stages) > kShared / blocks - (blocks - 1) * kUnit) --stages;
-  return {true, rows, columns, warps, 1, piece, 32 * warps + 128, shared(stages), blocks, stages};
+  while (stages > 2 && shared(stages, 1) > most) --stages;
+  const std::int64_t q_stages = shared(stages, 2) <= most ? 2 : 1;
+  return {true,   rows,   columns, warps, 1, piece, 32 * warps + 128, shared(stages, q_stages),
+          blocks, stages, q_stages};
 }
 
 /// Whether the copy engine takes q, k and v, which are aligned: at most five axes, strides that are positive.

@@ -24,8 +24,9 @@ struct AttentionForm {
   bool hopper = false;  // attention_wgmma, else attention_mma
   std::int64_t rows, columns, warps, fragments, piece;
   std::int64_t threads, shared;  // shared: bytes
-  // on Hopper: blocks that stay on a multiprocessor; stages of k and of v in shared memory
-  std::int64_t blocks = 1, stages = 0;
+  // on Hopper: blocks that stay on a multiprocessor; stages of k and of v in shared memory, and of q: with
+  // two, the next block's rows and first tiles come while this one's last products run
+  std::int64_t blocks = 1, stages = 0, q_stages = 0;
 };
 
 /// `aligned`: rows of q, k and v begin at multiples of 16 bytes.

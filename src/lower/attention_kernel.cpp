@@ -43,7 +43,10 @@ class AttentionLowering final : PairKernel {
                 {"kPiece", form.piece},
                 {"kFinish", finish_width(form)},
                 {"kSlack", slack()}};
-    if (form.hopper) t.config.push_back({"kStages", form.stages});
+    if (form.hopper) {
+      t.config.push_back({"kStages", form.stages});
+      t.config.push_back({"kQStages", form.q_stages});
+    }
     if (form.hopper)
       for (const auto& [name, m] : {std::pair{"kQRank", &a_.q}, {"kKRank", &a_.k}, {"kVRank", &a_.v}})
         t.config.push_back({name, static_cast<std::int64_t>(2 + m->parts.size())});
