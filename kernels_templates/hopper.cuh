@@ -149,11 +149,13 @@ __device__ __forceinline__ void products_wait() {
 // holds rows 16 w + g and + 8, columns 8 j + 2 q and + 1 in sums[4 j …]. An a in registers is held as
 // mma.sync holds it.
 #define KILN_SUMS(i) "+f"(sums[i]), "+f"(sums[i + 1]), "+f"(sums[i + 2]), "+f"(sums[i + 3])
-#define KILN_SUMS_16(i) KILN_SUMS(i), KILN_SUMS(i + 4), KILN_SUMS(i + 8), KILN_SUMS(i + 12)
-#define KILN_SUMS_32 KILN_SUMS_16(0), KILN_SUMS_16(16)
-#define KILN_SUMS_48 KILN_SUMS_32, KILN_SUMS_16(32)
-#define KILN_SUMS_64 KILN_SUMS_32, KILN_SUMS_16(32), KILN_SUMS_16(48)
-#define KILN_SUMS_128 KILN_SUMS_64, KILN_SUMS_16(64), KILN_SUMS_16(80), KILN_SUMS_16(96), KILN_SUMS_16(112)
+#define KILN_SIXTEEN(i) KILN_SUMS(i), KILN_SUMS(i + 4), KILN_SUMS(i + 8), KILN_SUMS(i + 12)
+#define KILN_SUMS_16 KILN_SIXTEEN(0)
+#define KILN_SUMS_32 KILN_SIXTEEN(0), KILN_SIXTEEN(16)
+#define KILN_SUMS_48 KILN_SUMS_32, KILN_SIXTEEN(32)
+#define KILN_SUMS_64 KILN_SUMS_32, KILN_SIXTEEN(32), KILN_SIXTEEN(48)
+#define KILN_SUMS_128 KILN_SUMS_64, KILN_SIXTEEN(64), KILN_SIXTEEN(80), KILN_SIXTEEN(96), KILN_SIXTEEN(112)
+#define KILN_NAMES_16 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
 #define KILN_NAMES_32                                                      \
   "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
   "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
@@ -180,6 +182,8 @@ __device__ __forceinline__ void products_wait() {
                  : KILN_SUMS_##Count                                                                    \
                  : "l"(a), "l"(b), "r"(keep), "n"(TransposeA), "n"(TransposeB));                        \
   }
+KILN_PRODUCT(16, "n32", bf16, "%16", "%17", "%18", "%19", "%20")
+KILN_PRODUCT(16, "n32", f16, "%16", "%17", "%18", "%19", "%20")
 KILN_PRODUCT(32, "n64", bf16, "%32", "%33", "%34", "%35", "%36")
 KILN_PRODUCT(32, "n64", f16, "%32", "%33", "%34", "%35", "%36")
 KILN_PRODUCT(48, "n96", bf16, "%48", "%49", "%50", "%51", "%52")
@@ -204,6 +208,7 @@ KILN_PRODUCT(32, "n64", f16, "%32, %33, %34, %35", "%36", "%37", "%38")
 KILN_PRODUCT(64, "n128", bf16, "%64, %65, %66, %67", "%68", "%69", "%70")
 KILN_PRODUCT(64, "n128", f16, "%64, %65, %66, %67", "%68", "%69", "%70")
 #undef KILN_PRODUCT
+#undef KILN_NAMES_16
 #undef KILN_NAMES_32
 #undef KILN_NAMES_48
 #undef KILN_NAMES_64
@@ -213,12 +218,35 @@ KILN_PRODUCT(64, "n128", f16, "%64, %65, %66, %67", "%68", "%69", "%70")
 #undef KILN_SUMS_64
 #undef KILN_SUMS_128
 #undef KILN_SUMS_16
+#undef KILN_SIXTEEN
 #undef KILN_SUMS
+
+/// What this thread wrote to shared memory is there for products and copies that are ordered after a barrier.
+__device__ __forceinline__ void fence_shared_writes() {
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
 
 /// Ends the life of what a sum held, before products that do not keep it.
 __device__ __forceinline__ void forget(float& x) { asm volatile("" : "=f"(x)); }
 /// Keeps the compiler from moving a sum across products that are under way.
 __device__ __forceinline__ void pin(float& x) { asm volatile("" : "+f"(x)::"memory"); }
+
+/// Orders that floats of shared memory be added to those in memory, whatever others add there; both at
+/// multiples of 16 bytes. By one thread, which has to wait for it.
+__device__ __forceinline__ void add_block(float* to, uint32 from, int bytes) {
+  asm volatile("cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%0], [%1], %2;" ::"l"(to),
+               "r"(from), "r"(bytes)
+               : "memory");
+  asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+}
+/// Until shared memory that this thread's orders read may be written again.
+__device__ __forceinline__ void added_blocks_read() {
+  asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
+}
+/// Until they are done.
+__device__ __forceinline__ void added_blocks_end() {
+  asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
+}
 
 // ---- named barriers --------------------------------------------------------------------------------------
 

@@ -2,14 +2,17 @@
 // row and a column of a matrix of the batch there are products S_p = Σ X_p[r, d] Y_p[c, d]; weights W_m are
 // made of them, of r, of c and of memory; the results are sums over columns, Σ W_m Z_m[c, d], and reductions
 // of rows. Rows of a launch are what its results have a row for: the rows of the pairs, or their columns.
-// Each Z is one of the Y or an operand of its own, behind them. A unit is this text; then, generated, struct
-// Config, struct Args and the hooks; then the main loop. Config, beside that of pair_tiles.cuh: kWidth,
-// columns that a hook gets at a time (2); kProducts, at most 3; kOperands, of columns, at most 4; kDepth0 …,
-// their widths; kSums, kSum0 … kSum3: the operand that each multiplies; kOut, their width; kReductions, and
-// kReduction0 … their kinds; kRowValues and kColumnValues, what hooks give for a row and for a column;
-// kAligned, whether rows of all operands begin at multiples of 16 bytes. The form, which the lowering
-// chooses: kStages of operands of columns in shared memory; kBlocks on a multiprocessor; kFirst, whether
-// blocks of rows begin with the first one; kPiece, columns of a sum that are multiplied at a time.
+// Each Z is one of the Y or an operand of its own, behind them. A launch may add to one sum over rows beside
+// them, Σ W[r, c] X[r, d], which a launch before makes 0 and one behind stores (pair_added.cuh). A unit is
+// this text; then, generated, struct Config, struct Args and the hooks; then the main loop. Config, beside
+// that of pair_tiles.cuh: kWidth, columns that a hook gets at a time (2); kProducts, at most 3; kOperands, of
+// columns, at most 4; kDepth0 …, their widths; kSums, kSum0 … kSum3: the operand that each multiplies; kOut,
+// their width; kReductions, and kReduction0 … their kinds; kAdds, whether there is a sum over rows, kAddX and
+// kAddWeight, the operand that it multiplies and the sum whose weights it has; kRowValues and kColumnValues,
+// what hooks give for a row and for a column; kAligned, whether rows of all operands begin at multiples of 16
+// bytes. The form, which the lowering chooses: kStages of operands of columns in shared memory; kBlocks on a
+// multiprocessor; kFirst, whether blocks of rows begin with the first one; kPiece, columns of a sum that are
+// multiplied at a time.
 //
 //   const Element* x_matrix0(args, b); y_matrix0 and so on alike
 //   void row_values(args, b, r, x)              x[n][0]: what depends on row r alone
@@ -24,6 +27,10 @@
 //   bool adds_nothing(args, b, r)               of a row: all weights are 0 in low tiles
 //   void finish(args, b, r, d, left, x)         x[m]: sums for columns d and d + 1, of which `left` exist
 //   void finish_row(args, b, r, x)              x[n]: reductions
+//   float* added_to(args, b, tile)              with kAdds: the sum over rows of 64 columns, as
+//   pair_added.cuh
+//                                               has them
+//   bool row_is_finite(args, b, tile)           with kAdds: of kFlagColumns rows of X
 //   bool column_adds_nothing(args, b, c)        the same of a column; bool* flag(args, b, tile): where a flag
 //                                               is. Both of pair_flags, and with kChecks
 #pragma once

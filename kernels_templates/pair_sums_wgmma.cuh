@@ -8,6 +8,10 @@
 // the weights have been read. Making weights begins with what the first product alone gives (kEarly), while
 // the last products run; the other warpgroup's products run beside it, too. Turns, as attention_wgmma has
 // them, made no difference here.
+//
+// A sum over rows may be made beside those over columns (kAdds): weights of a tile, as one of the sums has
+// them, go to shared memory too, and what they add to columns is multiplied from there and added in memory,
+// where other blocks add to the same columns. Both warpgroups meet once a tile for it.
 #pragma once
 
 constexpr int slabs_of(int operand) { return (depth_of(operand) + 63) / 64; }
@@ -19,6 +23,12 @@ constexpr int slabs_before(int operand) {
 constexpr int kRowSlab = kRows * kSlabRow, kTileSlab = kColumns * kSlabRow;  // bytes
 constexpr int kRowBytes = slabs_before(kProducts) * kRowSlab,
               kStageBytes = slabs_before(kOperands) * kTileSlab;
+// Of the sum over rows: columns that a warpgroup multiplies; its weights, of two tiles in turn.
+constexpr int kAddPiece = Config::kAdds ? slabs_of(Config::kAddX) * 64 / kGroups : 64,
+              kAddBytes = Config::kAdds ? kRowSlab : 0,
+              kStagedBytes = Config::kAdds ? kColumns * kAddPiece * 4 : 0;
+static_assert(!Config::kAdds || (kGroups == 2 && kColumns == 64 && 64 % kAddPiece == 0), "");
+constexpr int kMeet = kVote + 1;  // named barriers: of both warpgroups, and behind it of each
 constexpr int kRegisters = kGroups == 1      ? 232
                            : Config::kChecks ? 224
                                              : 240,
@@ -28,13 +38,15 @@ static_assert(kGroups == 2 || !Config::kChecks, "");
 
 /// Shared addresses. Barriers of rows and of stages: bytes have come (full), all warps have read them
 /// (empty). values: those of columns, of each stage. item and notes: of the block of rows at hand, of each
-/// stage.
+/// stage. added: weights of the sum over rows; staged: what is added to it.
 struct PairMemory {
-  uint32 x, y, values, x_full, x_empty, full, empty, item, notes;
+  uint32 x, y, added, staged, values, x_full, x_empty, full, empty, item, notes;
   __device__ __forceinline__ PairMemory() {
     x = (shared_base() + 1023) & ~1023u;  // the period of the permutation
     y = x + kRowBytes;
-    values = y + kStages * kStageBytes;
+    added = y + kStages * kStageBytes;
+    staged = added + 2 * kAddBytes;
+    values = staged + kGroups * kStagedBytes;
     x_full = values + kStages * kValueBytes;
     x_empty = x_full + 8;
     full = x_empty + 8;
@@ -86,6 +98,14 @@ __device__ __forceinline__ void copy_rows(const Args& args, const TensorMap& map
     c[0] = 64 * s;
     copy_box(to + s * slab, map, c, full);
   }
+}
+
+/// Whether what the weights of a block of rows multiply in the sum over rows is finite; by a whole warp.
+template <class A>
+__device__ __forceinline__ bool rows_are_finite(const A& args, const PairItem& rows) {
+  const int r = rows.row0 + int(threadIdx.x % 32) * kFlagColumns;
+  const bool looks = threadIdx.x % 32 < kRows / kFlagColumns && r < args.shape.rows;
+  return __all_sync(0xffffffffu, !looks || row_is_finite(args, rows.b, r / kFlagColumns));
 }
 
 /// By one whole warp, of which one lane orders copies.
@@ -149,7 +169,9 @@ struct PairCopies {
         return;
       }
       const PairItem rows(args, item);
-      tile.begin(rows.b, rows.row0);
+      bool keeps_low = false;
+      if constexpr (Config::kAdds && Config::kLow) keeps_low = !rows_are_finite(args, rows);
+      tile.begin(rows.b, rows.row0, keeps_low);
       int kind, after_kind;
       const bool has_low =
           Config::kLow && tile.before(args.shape.columns, true, kind) >= 0 && low_matters(rows);
@@ -197,6 +219,7 @@ struct PairGroup {
   Turn turn;  // the stage whose products come next
   Products s;
   Weights w[kColumns / 16];
+  uint32 added = 0;  // which of both places has the weights of the tile at hand
 
   /// After the last product that reads them: the copy engine may write to the stage again.
   __device__ __forceinline__ void release(uint32 empty) const {
@@ -265,6 +288,100 @@ struct PairGroup {
     for (int step = 0; step < kColumns / 16; ++step) rows.weigh<Whole>(s, c0, step, values, w[step]);
   }
 
+  /// Weights of the tile at hand, those of rows that exist, to shared memory: rows of 64 columns.
+  __device__ __forceinline__ void share_weights() const {
+    const int lane = threadIdx.x % 32, row = rows.warp * 16 + lane / 4;
+    const bool there[2] = {rows.row0 + row < args.shape.rows, rows.row0 + row + 8 < args.shape.rows};
+    const uint32 to = memory.added + added * kAddBytes + row * kSlabRow + lane % 4 * 4;
+#pragma unroll
+    for (int step = 0; step < kColumns / 16; ++step)
+#pragma unroll
+      for (int e = 0; e < 4; ++e)
+        store_shared(to + e % 2 * 8 * kSlabRow + (((2 * step + e / 2) ^ row % 8) << 4),
+                     there[e % 2] ? w[step][Config::kAddWeight][0][e] : 0);
+    fence_shared_writes();
+  }
+  /// Orders what they add to columns.
+  __device__ __forceinline__ void order_added(float (&sum)[kAddPiece / 2]) const {
+    const int column = group * kAddPiece;
+    const uint64 weights = tile_descriptor<false>(memory.added + added * kAddBytes, 0),
+                 x = tile_descriptor<false>(
+                     memory.x + (slabs_before(Config::kAddX) + column / 64) * kRowSlab + column % 64 * 2,
+                     kRowSlab);
+#pragma unroll
+    for (int i = 0; i < kAddPiece / 2; ++i) forget(sum[i]);
+#pragma unroll
+    for (int step = 0; step < kRows / 16; ++step)
+      group_multiply_add<1, 1>(sum, weights + step * (16 * kSlabRow >> 4), x + step * (16 * kSlabRow >> 4),
+                               step > 0, Element());
+  }
+  __device__ __forceinline__ bool adds() const { return threadIdx.x % 128 == 0; }  // for its warpgroup
+  /// To the memory of the tile at c0, by way of shared memory, whose place is free: number by number of the
+  /// warpgroup's threads.
+  template <class A>
+  __device__ __forceinline__ void add(const A& args, float (&sum)[kAddPiece / 2], int c0) const {
+    const uint32 from = memory.staged + group * kStagedBytes;
+#pragma unroll
+    for (int i = 0; i < kAddPiece / 2; ++i) pin(sum[i]);
+#pragma unroll
+    for (int n = 0; n < kAddPiece / 8; ++n)
+      store_shared(from + (n * 128 + threadIdx.x % 128) * 16,
+                   uint4{__float_as_uint(sum[4 * n]), __float_as_uint(sum[4 * n + 1]),
+                         __float_as_uint(sum[4 * n + 2]), __float_as_uint(sum[4 * n + 3])});
+    fence_shared_writes();
+    meet<128>(kMeet + 1 + group);
+    if (adds())
+      add_block(added_to(args, rows.b, c0 / kColumns) + group * (kStagedBytes / 4), from, kStagedBytes);
+  }
+
+  /// Tiles of one pass, with the sum over rows. Nothing runs across tiles: that does not fit registers.
+  template <class A>
+  __device__ __forceinline__ void adding_tiles(const A& args) {
+#pragma unroll 1
+    for (uint32 note = 0; !(note & kLastTile);) {
+      barrier_wait(memory.full + 8 * turn.stage, turn.parity);
+      note = noted(memory.notes + 8 * turn.stage);
+      const int c0 = note & kNoted, kind = note & 3;
+      const uint32 values = fresh(memory.values + turn.stage * kValueBytes);
+      products_fence();
+      order_product<0>();
+      products_commit();
+      each<kProducts>([&](auto p) {
+        if constexpr (decltype(p)::value > 0) order_product<decltype(p)::value>();
+      });
+      products_commit();
+      products_wait<1>();
+      end_products(0, 1);
+      if constexpr (Config::kEarly) {
+        if (kind == kWhole)
+          weigh_early<true>(c0, values);
+        else
+          weigh_early<false>(c0, values);
+      }
+      products_wait<0>();
+      end_products(1, kProducts);
+      if (kind == kWhole)
+        weigh<true>(c0, values);
+      else
+        weigh<false>(c0, values);
+      share_weights();
+      if (adds()) added_blocks_read();
+      meet<256>(kMeet);
+      float sum[kAddPiece / 2];
+      products_fence();
+      order_added(sum);
+      products_commit();
+      order_sums(turn.stage);
+      products_commit();
+      products_wait<0>();
+      end_sums();
+      release(memory.empty + 8 * turn.stage);
+      add(args, sum, c0);
+      added ^= 1;
+      turn.next();
+    }
+  }
+
   /// Tiles of one pass. Each product stands once in this text: where there are two, the assembler waits for
   /// each of them.
   __device__ __forceinline__ void tiles() {
@@ -324,17 +441,23 @@ struct PairGroup {
     for (;; x_parity ^= 1) {
       barrier_wait(memory.x_full, x_parity);
       const int b = int(noted(memory.item));
-      if (b < 0) return;
+      if (b < 0) break;
       const uint32 note = noted(memory.item + 4);
       rows.begin(b, int(note & kNoted));
       // Low tiles come last. One loop, so that its body is compiled once.
 #pragma unroll 1
       for (int low = 0; low <= Config::kLow; ++low) {
-        if (note & (low == 1 ? kHasLow : kHasTiles)) tiles();
+        if (!(note & (low == 1 ? kHasLow : kHasTiles))) continue;
+        if constexpr (Config::kAdds)
+          adding_tiles(args);
+        else
+          tiles();
       }
       release(memory.x_empty);
       rows.write();
     }
+    if constexpr (Config::kAdds)
+      if (adds()) added_blocks_end();
   }
 };
 

@@ -29,13 +29,15 @@ __device__ __forceinline__ bool knows_flags(const A& args) {
 struct PairTiles {
   const Args& args;
   int b = 0, row0 = 0;
+  bool keeps_low = false;                 // low tiles are taken like mixed ones
   int window = -1;                        // 32 tiles whose kinds are known
   uint32 low_tiles = 0, whole_tiles = 0;  // among them
 
   __device__ __forceinline__ PairTiles(const Args& args) : args(args) {}
-  __device__ __forceinline__ void begin(int matrix, int first_row) {
+  __device__ __forceinline__ void begin(int matrix, int first_row, bool keep_low = false) {
     b = matrix;
     row0 = first_row;
+    keeps_low = keep_low;
     window = -1;
   }
 
@@ -50,6 +52,7 @@ struct PairTiles {
     }
     if (kind == kWhole && ragged) kind = kMixed;
     if constexpr (Config::kLow) {
+      if (kind == kLow && keeps_low) kind = kMixed;
       if (kind == kLow && knows_flags(args))
 #pragma unroll 1
         for (int flag = j0 / kFlagColumns; flag <= (j1 - 1) / kFlagColumns; ++flag)

@@ -22,6 +22,11 @@ constexpr std::size_t kMostStaged = 6;     // values of a row in registers, of a
 constexpr std::size_t kTiledParts = 3;     // of a batch, that pair_sums_wgmma finds matrices by
 constexpr std::int64_t kMostCoordinate = 1 << 24;  // that it divides in 32 bits
 
+static bool same(const MatrixMemory& x, const MatrixMemory& y) {
+  return x.base == y.base && x.dtype == y.dtype && x.row == y.row && x.column == y.column &&
+         x.offset == y.offset && x.batch == y.batch && x.positions.empty() && y.positions.empty();
+}
+
 PairPassKernel::PairPassKernel(const plan::Graph& g, const PairSums& s, PairPass pass,
                                const schedule::Target& target)
     : PairKernel(g, s, target), s_(s), pass_(std::move(pass)) {
@@ -49,9 +54,12 @@ std::optional<PairForm> PairPassKernel::form() const {
                   width(),
                   static_cast<std::int64_t>(of_rows_.size()),
                   static_cast<std::int64_t>(of_columns_.size()),
-                  kernel_columns()};
+                  kernel_columns(),
+                  pass_.adds >= 0};
+  if (sizes.adds && !(added() && copied_by_tiles())) return std::nullopt;
   if (copied_by_tiles()) {
     if (const auto form = wgmma_form(sizes)) return form;
+    if (sizes.adds) return std::nullopt;
     PairSizes one = sizes;
     one.sums = 1;
     if (sizes.sums > 1 && wgmma_form(one)) return std::nullopt;  // each sum is a launch of its own
@@ -59,8 +67,28 @@ std::optional<PairForm> PairPassKernel::form() const {
   return mma_form(sizes, target_.architecture);
 }
 
+std::optional<PairPassKernel::Added> PairPassKernel::added() const {
+  if (pass_.adds < 0) return std::nullopt;
+  const PairSums::Sum& sum = s_.sums[static_cast<std::size_t>(pass_.adds)];
+  const TermId weight = before_rounding(s_.weights[static_cast<std::size_t>(sum.weight)]);
+  for (std::size_t x = 0; x < x_.size(); ++x)
+    for (std::size_t m = 0; m < pass_.sums.size(); ++m)
+      if (values_[m] == weight && widths_[x] == sum.width && same(*x_[x], sum.other)) return Added{x, m};
+  return std::nullopt;
+}
+
+bool PairPassKernel::adds() const {
+  constexpr std::int64_t kLeastRows = 1024;  // memory of the sum is written twice and read once
+  constexpr std::int64_t kUnit = 8;          // columns of a thread in pair_added.cuh
+  return !target_.exact && form() && s_.sums[static_cast<std::size_t>(pass_.adds)].width % kUnit == 0 &&
+         s_.batch * kernel_columns() < std::int64_t{1} << 31 &&
+         kernel_rows() >=
+             (target_.templates == schedule::Target::Templates::All ? kFewPairColumns + 1 : kLeastRows);
+}
+
 bool PairPassKernel::checks() const {
-  constexpr int kWarps = 8;  // beside fewer, registers are short
+  if (pass_.adds >= 0) return false;  // what is made again would be added again
+  constexpr int kWarps = 8;           // beside fewer, registers are short
   constexpr std::int64_t kWidth = 128;
   const auto chosen = form();
   return leaves_out() && chosen && chosen->hopper && chosen->warps == kWarps && width() <= kWidth &&
@@ -92,11 +120,6 @@ template <class F>
 void PairPassKernel::each_reached(Term::Kind kind, const F& f) const {
   for (std::size_t i = 0; i < s_.terms.size(); ++i)
     if (reached_[i] && s_.terms[i].kind == kind) f(s_.terms[i]);
-}
-
-static bool same(const MatrixMemory& x, const MatrixMemory& y) {
-  return x.base == y.base && x.dtype == y.dtype && x.row == y.row && x.column == y.column &&
-         x.offset == y.offset && x.batch == y.batch && x.positions.empty() && y.positions.empty();
 }
 
 void PairPassKernel::take_operands() {
@@ -358,6 +381,25 @@ std::int64_t PairPassKernel::flag_tiles() const {
 std::uint32_t PairPassKernel::flag_memory(BufferDecl::Role role) {
   return PairPassKernel::shared_memory(static_cast<std::size_t>(pass_.flags), role, DType::Bool,
                                        s_.batch * flag_tiles());
+}
+std::int64_t PairPassKernel::added_tiles() const {
+  const std::int64_t rows = pass_.kind == PairPass::Kind::Sums ? kernel_columns() : kernel_rows();
+  return (rows + kAddedRows - 1) / kAddedRows;
+}
+std::int64_t PairPassKernel::added_width() const {
+  constexpr std::int64_t kSlab = 64;
+  const std::size_t sum =
+      pass_.kind == PairPass::Kind::Sums ? static_cast<std::size_t>(pass_.adds) : pass_.sums.front();
+  return (s_.sums[sum].width + kSlab - 1) / kSlab * kSlab;
+}
+std::uint32_t PairPassKernel::added_memory(BufferDecl::Role role) {
+  return PairPassKernel::shared_memory(static_cast<std::size_t>(pass_.added), role, DType::Float32,
+                                       s_.batch * added_tiles() * kAddedRows * added_width());
+}
+std::uint32_t PairPassKernel::row_flag_memory() {
+  return PairPassKernel::shared_memory(static_cast<std::size_t>(pass_.row_flags), BufferDecl::Role::In,
+                                       DType::Bool,
+                                       s_.batch * ((kernel_rows() + kFlagColumns - 1) / kFlagColumns));
 }
 E PairPassKernel::flag_index(E batch, E tile) {
   if (!flag_tiles_) flag_tiles_ = param(flag_tiles());

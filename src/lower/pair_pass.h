@@ -25,6 +25,8 @@ class PairPassKernel : public PairKernel {
   bool leaves_out() const { return !low_.empty(); }
   /// Whether the launch that leaves out tiles finds itself what is not finite.
   bool checks() const;
+  /// Whether it can add to the sum pass.adds, and gains by it.
+  bool adds() const;
 
  protected:
   /// Operands of rows and of columns that pair_sums_wgmma has tensor maps for.
@@ -38,6 +40,13 @@ class PairPassKernel : public PairKernel {
   /// A condition that is known of a row; nothing: it is not known.
   using Known = std::optional<E>;
   ~PairPassKernel() = default;
+
+  /// Of the sum pass_.adds: the operand of rows that it multiplies, and which sum of the pass has its
+  /// weights.
+  struct Added {
+    std::size_t x, weight;
+  };
+  std::optional<Added> added() const;
 
   DType element() const { return s_.products.front().x.dtype; }
   std::int64_t width() const { return pass_.sums.empty() ? 0 : s_.sums[pass_.sums.front()].width; }
@@ -55,6 +64,12 @@ class PairPassKernel : public PairKernel {
   std::int64_t flag_tiles() const;
   std::uint32_t flag_memory(kernel::BufferDecl::Role role);
   E flag_index(E batch, E tile);
+  /// Of the sum that several blocks add to: tiles of kAddedRows, whose rows are padded.
+  static constexpr std::int64_t kAddedRows = 64;
+  std::int64_t added_tiles() const;
+  std::int64_t added_width() const;
+  std::uint32_t added_memory(kernel::BufferDecl::Role role);
+  std::uint32_t row_flag_memory();
 
   const plan::PairSums& s_;
   const PairPass pass_;

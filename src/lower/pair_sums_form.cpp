@@ -48,11 +48,16 @@ std::optional<PairForm> wgmma_form(const PairSizes& s, std::int64_t groups) {
   };
   const auto products = static_cast<std::int64_t>(s.depths.size());
   const std::int64_t padded = round_up(s.width, kSlab), piece = padded % kPieceMost == 0 ? kPieceMost : kSlab;
+  if (s.adds && (groups != 2 || padded > kPieceMost)) return std::nullopt;
   for (const std::int64_t columns : {128, 64}) {
-    const std::int64_t registers =
-        s.sums * (padded / 2 + columns / 4) + products * columns / 2 + 2 * s.row_values;
+    if (s.adds && columns != kSlab) continue;
+    // a sum over rows takes the place of products
+    const std::int64_t registers = s.sums * (padded / 2 + columns / 4) +
+                                   std::max(products * columns / 2, s.adds ? padded / 4 + columns / 2 : 0) +
+                                   2 * s.row_values;
     if (registers > most_registers) continue;
-    const std::int64_t held = 2 * rows * slabs(s.depths),
+    const std::int64_t held = 2 * rows * slabs(s.depths) +
+                              (s.adds ? 2 * 2 * rows * columns + 4 * columns * padded : 0),
                        stage = columns * (2 * slabs(s.operands) + 4 * s.column_values);
     const auto words = [](std::int64_t stages) { return 8 * (3 + 3 * stages); };
     for (std::int64_t stages = kMostStages; stages >= 2; --stages) {
@@ -95,7 +100,7 @@ std::optional<PairForm> mma_form(const PairSizes& s, int architecture) {
 
 std::optional<PairForm> wgmma_form(const PairSizes& s) {
   // Few tiles: a block's begin and end count, so two blocks of one warpgroup share a multiprocessor.
-  if (s.columns <= kFewPairColumns)
+  if (s.columns <= kFewPairColumns && !s.adds)
     if (const auto form = wgmma_form(s, 1)) return form;
   return wgmma_form(s, 2);
 }

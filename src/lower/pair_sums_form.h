@@ -14,6 +14,7 @@ struct PairSizes {
   std::span<const std::int64_t> depths, operands;
   std::int64_t sums, width, row_values, column_values;
   std::int64_t columns;  // that a block of rows walks over
+  bool adds = false;     // a sum over rows beside them, as wide
 };
 
 /// Constants of the main loop's Config, see kernels_templates/pair_sums.cuh, and what a block needs.

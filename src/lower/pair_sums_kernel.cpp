@@ -15,6 +15,7 @@ using kernel::BufferDecl;
 using plan::kNoTerm;
 using plan::PairSums;
 
+constexpr std::int64_t kFlagColumns = 64;   // as in pair_tiles.cuh
 constexpr std::int64_t kFlagThreads = 128;  // of a block of pair_flags.cuh, which has a tile
 
 /// As struct PairShape in kernels_templates/pair_sums.cuh.
@@ -36,11 +37,20 @@ std::int64_t quotient_up(std::int64_t x, std::int64_t unit) { return (x + unit -
 
 class PairSumsLowering final : PairPassKernel {
  public:
-  using PairPassKernel::checks, PairPassKernel::form, PairPassKernel::leaves_out;
+  using PairPassKernel::adds, PairPassKernel::checks, PairPassKernel::form, PairPassKernel::leaves_out;
   PairSumsLowering(const plan::Graph& g, const PairSums& s, PairPass pass, const schedule::Target& target)
       : PairPassKernel(g, s, std::move(pass), target) {}
 
-  Lowered run() { return pass_.kind == PairPass::Kind::Flags ? flags() : sums(); }
+  Lowered run() {
+    switch (pass_.kind) {
+      case PairPass::Kind::Statistics:
+      case PairPass::Kind::Sums: return sums();
+      case PairPass::Kind::Flags: return flags();
+      case PairPass::Kind::Zeros: return added_to(false);
+      case PairPass::Kind::Stores: return added_to(true);
+    }
+    __builtin_unreachable();
+  }
 
  private:
   // ---- what comes with calls
@@ -143,9 +153,9 @@ class PairSumsLowering final : PairPassKernel {
   }
 
   /// Columns of the results that a hook gets at a time: 16 bytes where rows begin at multiples of them.
-  int finish_width(const PairForm& form) const {
+  int finish_width(std::int64_t piece) const {
     const bool whole =
-        width() % 8 == 0 && form.piece % 32 == 0 && std::ranges::all_of(pass_.sums, [&](std::size_t s) {
+        width() % 8 == 0 && piece % 32 == 0 && std::ranges::all_of(pass_.sums, [&](std::size_t s) {
           const PairSums::Sum& sum = s_.sums[s];
           return is_half(sum.dtype) && sum.across == 1 && sum.point % 8 == 0;
         });
@@ -217,6 +227,22 @@ class PairSumsLowering final : PairPassKernel {
     return h;
   }
 
+  /// Where the sum that several blocks add to stands for 64 points of its axis.
+  Hook added_to_hook(BufferDecl::Role role) {
+    E batch, tile;
+    Hook h = begin("added_to", {&batch, &tile});
+    h.address = static_cast<std::int32_t>(added_memory(role));
+    h.results.push_back(((batch * param(added_tiles()) + tile) * param(kAddedRows * added_width())).id);
+    return h;
+  }
+  Hook row_is_finite_hook() {
+    E batch, tile;
+    Hook h = begin("row_is_finite", {&batch, &tile});
+    const std::int64_t tiles = quotient_up(kernel_rows(), kFlagColumns);
+    h.results.push_back((~load(row_flag_memory(), DType::Bool, batch * param(tiles) + tile)).id);
+    return h;
+  }
+
   void add_matrices(kernel::Template& t, const char* name, const std::vector<const MatrixMemory*>& of,
                     std::size_t most) {
     for (std::size_t i = 0; i < most; ++i)
@@ -254,6 +280,8 @@ class PairSumsLowering final : PairPassKernel {
     t.hooks.push_back(is_finite_hook());
     t.hooks.push_back(adds_nothing_hook("adds_nothing", pass_.flags >= 0 && !pass_.over_rows));
     if (pass_.checks) add_flag_hooks(t, BufferDecl::Role::Partial);
+    if (pass_.adds >= 0) t.hooks.push_back(added_to_hook(BufferDecl::Role::Out));
+    if (pass_.row_flags >= 0) t.hooks.push_back(row_is_finite_hook());
     t.hooks.push_back(finish(finished));
     t.hooks.push_back(finish_row());
   }
@@ -284,10 +312,13 @@ class PairSumsLowering final : PairPassKernel {
                 {"kWarps", form.warps},
                 {"kFragments", form.fragments},
                 {"kPiece", form.piece},
-                {"kFinish", finish_width(form)},
+                {"kFinish", finish_width(form.piece)},
                 {"kStages", form.stages},
                 {"kBlocks", form.blocks},
-                {"kFirst", pass_.over_rows}};
+                {"kFirst", pass_.over_rows},
+                {"kAdds", pass_.adds >= 0},
+                {"kAddX", pass_.adds >= 0 ? static_cast<std::int64_t>(added()->x) : 0},
+                {"kAddWeight", pass_.adds >= 0 ? static_cast<std::int64_t>(added()->weight) : 0}};
     for (std::size_t i = 0; i < kMostOperands; ++i) {
       t.config.push_back({cat("kDepth", i), at(widths_, i, 1)});
       t.config.push_back({cat("kSum", i), at(operand_of_sum_, i, 0)});
@@ -301,7 +332,7 @@ class PairSumsLowering final : PairPassKernel {
     }
     add_matrices(t, "x_matrix", x_, form.hopper ? kTiledProducts : kMostProducts);
     add_matrices(t, "y_matrix", y_, form.hopper ? kTiledOperands : kMostOperands);
-    add_hooks(t, finish_width(form));
+    add_hooks(t, finish_width(form.piece));
     k_.main_loop = std::move(t);
     const std::int64_t blocks = quotient_up(kernel_rows(), form.rows);
     set_head(y_, blocks);
@@ -355,6 +386,7 @@ class PairSumsLowering final : PairPassKernel {
       add(*y_[o], kernel_columns(), widths_[o], form.columns);
       bytes += kernel_columns() * widths_[o] * size_of(element());
     }
+    if (pass_.adds >= 0) bytes += kernel_columns() * added_width() * size_of(DType::Float32);
     // matrices whose operands of columns the second cache holds together
     constexpr std::int64_t kHeld = 24 << 20, kMostMatrices = 16;
     parts.group = narrow(std::clamp<std::int64_t>(kHeld / bytes, 1, kMostMatrices));
@@ -385,6 +417,22 @@ class PairSumsLowering final : PairPassKernel {
     t.hooks.push_back(std::move(h));
   }
 
+  /// Makes the sum that several blocks add to 0, or stores it as a result.
+  Lowered added_to(bool stores) {
+    constexpr std::int64_t kThreads = 256;  // of a block of pair_added.cuh, which has a tile
+    const int finished_at_once = finish_width(32);
+    kernel::Template t{"pair_added", element(), {}, {}};
+    t.config = {
+        {"kOut", width()}, {"kPadded", added_width()}, {"kFinish", finished_at_once}, {"kStores", stores}};
+    t.hooks.push_back(added_to_hook(stores ? BufferDecl::Role::In : BufferDecl::Role::Out));
+    if (stores) t.hooks.push_back(finish(finished_at_once));
+    k_.main_loop = std::move(t);
+    set_head({}, added_tiles());
+    launch(s_.batch * added_tiles(), kThreads, 0);
+    out_.work = static_cast<double>(s_.batch) * static_cast<double>(kernel_rows() * width());
+    return PairPassKernel::finished();
+  }
+
   Lowered flags() {
     std::vector<const MatrixMemory*> multiplied;
     for (const std::size_t o : operand_of_sum_)
@@ -405,12 +453,12 @@ class PairSumsLowering final : PairPassKernel {
 
 }  // namespace
 
-std::vector<PairPass> pair_passes(const plan::Graph& graph, const PairSums& s,
-                                  const schedule::Target& target) {
+namespace {
+
+/// Launches of sums, as many sums in each as registers hold.
+std::vector<PairPass> sum_passes(const plan::Graph& graph, const PairSums& s,
+                                 const schedule::Target& target) {
   std::vector<PairPass> out;
-  for (int level = 0; level < s.levels; ++level)
-    out.push_back({PairPass::Kind::Statistics, false, level, {}, -1});
-  auto shared = static_cast<int>(s.statistics.size());
   std::vector<bool> done(s.sums.size());
   for (std::size_t i = 0; i < s.sums.size(); ++i) {
     if (done[i]) continue;
@@ -421,16 +469,63 @@ std::vector<PairPass> pair_passes(const plan::Graph& graph, const PairSums& s,
       done[k] = k == i || PairSumsLowering(graph, s, pass, target).form().has_value();
       if (!done[k]) pass.sums.pop_back();
     }
+    out.push_back(std::move(pass));
+  }
+  return out;
+}
+
+/// A sum that has a launch of its own is added to by a launch along the other axis, where that can.
+void add_across(std::vector<PairPass>& passes, const plan::Graph& graph, const PairSums& s,
+                const schedule::Target& target) {
+  const auto takes = [&](PairPass& pass, const PairPass& other) {
+    if (pass.over_rows == other.over_rows || pass.adds >= 0 || other.adds >= 0 || other.sums.size() != 1)
+      return false;
+    PairPass both = pass;
+    both.adds = static_cast<int>(other.sums.front());
+    if (!PairSumsLowering(graph, s, both, target).adds()) return false;
+    pass = std::move(both);
+    return true;
+  };
+  for (auto other = passes.begin(); other != passes.end();) {
+    const bool taken = std::ranges::any_of(
+        passes, [&](PairPass& pass) { return pass.sums.size() > 1 && takes(pass, *other); });
+    other = taken ? passes.erase(other) : other + 1;
+  }
+}
+
+}  // namespace
+
+std::vector<PairPass> pair_passes(const plan::Graph& graph, const PairSums& s,
+                                  const schedule::Target& target) {
+  std::vector<PairPass> out;
+  for (int level = 0; level < s.levels; ++level)
+    out.push_back({PairPass::Kind::Statistics, false, level, {}, -1});
+  auto shared = static_cast<int>(s.statistics.size());
+  const auto add_flags = [&](PairPass of) {
+    of.kind = PairPass::Kind::Flags;
+    of.flags = shared++;
+    out.push_back(std::move(of));
+    return out.back().flags;
+  };
+  std::vector<PairPass> passes = sum_passes(graph, s, target);
+  add_across(passes, graph, s, target);
+  for (PairPass& pass : passes) {
+    PairPass added{PairPass::Kind::Zeros, !pass.over_rows, 0, {}, -1};
+    if (pass.adds >= 0) added.sums.push_back(static_cast<std::size_t>(pass.adds));
     const PairSumsLowering lowering(graph, s, pass, target);
     if (lowering.leaves_out()) {
-      pass.flags = shared++;
       pass.checks = lowering.checks();
-      if (!pass.checks) {
-        out.push_back(pass);
-        out.back().kind = PairPass::Kind::Flags;
-      }
+      pass.flags = pass.checks ? shared++ : add_flags(pass);
+      if (pass.adds >= 0) pass.row_flags = add_flags(added);
     }
-    out.push_back(std::move(pass));
+    if (pass.adds >= 0) {
+      added.added = pass.added = shared++;
+      out.push_back(added);
+    }
+    out.push_back(pass);
+    if (pass.adds < 0) continue;
+    added.kind = PairPass::Kind::Stores;
+    out.push_back(std::move(added));
   }
   return out;
 }

@@ -76,6 +76,40 @@ TEST_F(GpuAttentionGradient, HeadSizesAndRaggedLengths) {
   }
 }
 
+/// Long ones add dq from all blocks of columns where the chip can (PairPass::adds), but in the deterministic
+/// mode, with which they are compared.
+void expect_as_deterministic(const Tensors& x, bool causal) {
+  const auto f = [&](const Tensors& t) { return nn::attention(t[0], t[1], t[2], causal); };
+  const Tensors got = test::attention_gradients(f, x);
+  Config c = config();
+  c.deterministic = true;
+  const ScopedConfig scope(c);
+  test::expect_gradients_near(got, test::attention_gradients(f, x), 1e-2);
+}
+
+TEST_F(GpuAttentionGradient, LongOnesAreAsInTheDeterministicMode) {
+  for (const Sizes& s : {Sizes{1, 2, 1030, 1100, 64, 64},
+                         {1, 2, 1100, 1030, 128, 128},
+                         {2, 1, 700, 1200, 40, 128},
+                         {1, 1, 1025, 1090, 96, 96}})
+    for (const bool causal : {false, true}) {
+      SCOPED_TRACE(::testing::Message() << s.rows << " " << s.columns << " " << s.depth << " " << causal);
+      expect_as_deterministic(test::attention_inputs(s, DType::BFloat16), causal);
+    }
+}
+
+/// 0 times NaN is NaN, also where a mask leaves nothing of a tile: of what the sums over columns multiply,
+/// and of what the sum that blocks add to does.
+TEST_F(GpuAttentionGradient, LongOnesLeaveOutOnlyWhatIsFinite) {
+  for (const std::size_t operand : {0u, 1u, 2u}) {
+    SCOPED_TRACE(operand);
+    Tensors x = test::attention_inputs({1, 1, 1100, 1100, 64, 64}, DType::BFloat16);
+    const Tensor here = arange(1100).reshape({1100, 1}) == (operand == 0 ? 3 : 1090);
+    x[operand] = where(here, std::numeric_limits<double>::quiet_NaN(), x[operand]).eval();
+    expect_as_deterministic(x, true);
+  }
+}
+
 TEST_F(GpuAttentionGradient, WhatStandsBetweenTheProducts) {
   const Sizes s{1, 2, 70, 150, 32, 32};
   const Tensors x = test::attention_inputs(s, DType::BFloat16);

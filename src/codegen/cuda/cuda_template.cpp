@@ -136,6 +136,7 @@ const std::vector<TemplateText>& all_templates() {
        4,
        90,
        2},
+      {"pair_added", {t::pair_sums}, "PairShape shape", {t::pair_added}, "run_pair_added"},
       {"pair_flags", {t::pair_sums}, "PairShape shape", {t::pair_finite, t::pair_flags}, "run_pair_flags"},
   };
   return all;
