@@ -16,13 +16,9 @@ typedef TurnOf<kQStages> QTurn;
 constexpr int kQSlab = kRows * kSlabRow, kTileSlab = kColumns * kSlabRow;  // bytes
 constexpr int kQBytes = kDepthSlabs * kQSlab, kKBytes = kDepthSlabs * kTileSlab,
               kVBytes = kWidthSlabs * kTileSlab;
-constexpr int kRegisters = kGroups < 3       ? 232
-                           : Config::kChecks ? 152
-                                             : 160,
-              kCopyRegisters = kGroups == 1      ? 24
-                               : kGroups == 2    ? 40
-                               : Config::kChecks ? 56
-                                                 : 32;
+constexpr int kRegisters = kGroups < 3 ? 232 : 160, kCopyRegisters = kGroups == 1   ? 24
+                                                                     : kGroups == 2 ? 40
+                                                                                    : 32;
 
 /// Words that the copying warp writes for each stage of k: the tile's note, then, of tiles that are not
 /// whole, for each eight warps bits of parts that are low, and of those that are whole: part p of warp w has

@@ -72,10 +72,7 @@ AttentionForm wgmma_form(const Attention& a) {
   constexpr std::int64_t kSlab = 64, kUnit = 1024, kShared = 227 * kUnit, kMostStages = 3;
   const bool small = a.depth <= 64 && a.width <= 64, large = a.depth > 192 || a.width > 128;
   const bool few = a.columns <= kFewPairColumns && a.depth <= 128 && a.width <= 128;
-  const std::int64_t columns = few     ? small ? 128 : 64
-                               : large ? 64
-                               : small ? 96
-                                       : 128,
+  const std::int64_t columns = (few && !small) || large ? 64 : 128,
                      groups = few     ? 1
                               : small ? 3
                                       : 2,
