@@ -1,6 +1,7 @@
 #include "library/cpu/positions.h"
 
 #include "device/cpu/target.h"
+#include "library/cpu/instruction_sets.h"
 
 #include <type_traits>
 
@@ -26,9 +27,6 @@ template <class Index, class Position>
 }
 
 #if defined(__x86_64__)
-#define KILN_AVX2 __attribute__((target("avx2"), optimize("O3")))
-#define KILN_AVX512 \
-  __attribute__((target("avx512f,avx512dq,avx512vl,avx512bw,avx2,prefer-vector-width=512"), optimize("O3")))
 template <class Index, class Position>
 KILN_AVX2 void resolve_avx2(const Index* from, std::int64_t stride, std::int64_t n, std::int64_t extent,
                             std::int64_t none, Position* to) {

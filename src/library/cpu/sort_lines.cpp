@@ -1,6 +1,7 @@
 #include "library/cpu/sort_lines.h"
 
 #include "device/cpu/target.h"
+#include "library/cpu/instruction_sets.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -37,9 +38,6 @@ void positions_base(const Item* items, std::int64_t n, Item mask, std::int64_t* 
 }
 
 #if defined(__x86_64__)
-#define KILN_AVX2 __attribute__((target("avx2"), optimize("O3")))
-#define KILN_AVX512 \
-  __attribute__((target("avx512f,avx512dq,avx512vl,avx512bw,avx2,prefer-vector-width=512"), optimize("O3")))
 
 template <class Item>
 KILN_AVX512 inline __m512i permuted(__m512i a, __m512i places, __m512i b) {

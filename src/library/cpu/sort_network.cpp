@@ -1,6 +1,7 @@
 #include "library/cpu/sort_network.h"
 
 #include "device/cpu/target.h"
+#include "library/cpu/instruction_sets.h"
 
 #include <algorithm>
 #include <bit>
@@ -308,9 +309,6 @@ template <class T>
 }
 
 #if defined(__x86_64__)
-#define KILN_AVX2 __attribute__((target("avx2"), optimize("O3")))
-#define KILN_AVX512 \
-  __attribute__((target("avx512f,avx512dq,avx512vl,avx512bw,avx2,prefer-vector-width=512"), optimize("O3")))
 template <class Item>
 KILN_AVX2 void network_avx2(Item* tile, std::int64_t n, std::int64_t kept) {
   network<32>(tile, n, kept);
