@@ -354,15 +354,22 @@ class Run {
   }
 
   /// Owned memory of a loop's states, in this iteration.
-  struct States {
-    std::vector<ir::Buffer*> buffers;  // null: memory of somebody else
-    std::vector<std::byte*> args;      // the states, then the captures
-    explicit States(std::size_t n) : buffers(n, nullptr) {}
-    ~States() { drop(); }
+  /// Buffers that are let go whatever ends the scope; null: memory of somebody else.
+  struct Buffers {
+    std::vector<ir::Buffer*> buffers;
+    Buffers() = default;
+    explicit Buffers(std::size_t n) : buffers(n, nullptr) {}
+    Buffers(const Buffers&) = delete;
+    Buffers& operator=(const Buffers&) = delete;
+    ~Buffers() { drop(); }
     void drop() {
       for (ir::Buffer*& b : buffers)
         if (b) ir::release(std::exchange(b, nullptr));
     }
+  };
+  struct States : Buffers {
+    std::vector<std::byte*> args;  // the states, then the captures
+    using Buffers::Buffers;
   };
 
   void begin_states(const Loop& l, States& now);

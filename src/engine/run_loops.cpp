@@ -37,11 +37,11 @@ void Run::loop(const Loop& l) {
   const std::size_t n = l.states.size(), counts = l.count > 0;
   States now(n);
   begin_states(l, now);
-  std::vector<ir::Buffer*> made;
+  Buffers made;
   for (std::int64_t iteration = 0; l.count ? iteration < l.count : goes_on(l, now.args); ++iteration) {
     if (counts) write_count(now.args[0], iteration);
-    run_plan(*l.body, now.args, slots_, made);
-    keep_yields(l, iteration, now.args, made);
+    run_plan(*l.body, now.args, slots_, made.buffers);
+    keep_yields(l, iteration, now.args, made.buffers);
     States next(n);
     if (counts) {  // nothing of this iteration reads it any more
       std::swap(next.buffers[0], now.buffers[0]);
@@ -50,7 +50,7 @@ void Run::loop(const Loop& l) {
     for (std::size_t s = counts; s < n; ++s) {
       const Plan::Result& r = l.body->results[s - counts];
       const Loop::State& x = l.states[s];
-      ir::Buffer* const result = made[s - counts];
+      ir::Buffer* const result = made.buffers[s - counts];
       const std::byte* from = shown(*l.body, r, result, now.args, x.dtype);
       const bool whole = r.offset == 0 && r.moved == 0 && r.strides.empty();
       if (!result && whole && r.place.index == s && overwritten(*l.body, s)) {
@@ -64,8 +64,7 @@ void Run::loop(const Loop& l) {
       next.args.push_back(next.buffers[s]->data);
     }
     next.args.insert(next.args.end(), now.args.begin() + static_cast<std::ptrdiff_t>(n), now.args.end());
-    for (ir::Buffer* b : made)
-      if (b) ir::release(b);
+    made.drop();
     std::swap(now.buffers, next.buffers);
     std::swap(now.args, next.args);
   }
@@ -101,13 +100,10 @@ void Run::keep_yields(const Loop& l, std::int64_t iteration, const std::vector<s
 }
 
 bool Run::goes_on(const Loop& l, const std::vector<std::byte*>& args) const {
-  std::vector<ir::Buffer*> made;
-  run_plan(*l.condition, args, slots_, made);
+  Buffers made;
+  run_plan(*l.condition, args, slots_, made.buffers);
   const Plan::Result& r = l.condition->results.front();
-  const std::byte* flag = shown(*l.condition, r, made.front(), args, DType::Bool);
-  const bool answer = device_.read_truth(flag);
-  if (made.front()) ir::release(made.front());
-  return answer;
+  return device_.read_truth(shown(*l.condition, r, made.buffers.front(), args, DType::Bool));
 }
 
 /// A row-major copy; no strides: it is row-major already.

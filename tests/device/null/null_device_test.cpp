@@ -274,12 +274,14 @@ TEST_F(NullDevice, ReadingAValueIsAnErrorThatSaysWhy) {
 
 TEST_F(NullDevice, ALoopWhoseLengthValuesDecideIsAnError) {
   const Tensor a = zeros({8, 8}).eval();
+  const std::uint64_t before = memory_use(Device::null()).in_use;
   const std::string error = error_of<DeviceError>([&] {
     while_loop([](const Tensors& s) { return sum(s[0]) < 10.0f; },
                [&](const Tensors& s) { return Tensors{matmul(a, s[0]) + 1.0f}; }, {zeros({8, 8})})[0]
         .eval();
   });
   EXPECT_NE(error.find("a loop asks for its condition: the device null runs nothing"), error.npos) << error;
+  EXPECT_EQ(memory_use(Device::null()).in_use, before) << "the condition's memory";
   const auto counted = test::count([&] {
     scan(
         [&](const Tensors& c, const Tensors& in) {
@@ -291,6 +293,30 @@ TEST_F(NullDevice, ALoopWhoseLengthValuesDecideIsAnError) {
         .eval();
   });
   EXPECT_EQ(counted.library_calls, 5u) << "how often this one runs is known";
+}
+
+/// Wherever memory ends in it.
+TEST_F(NullDevice, ALoopThatRunsOutOfMemoryKeepsNone) {
+  const Tensor in = zeros({5, 8, 8}).eval();
+  const std::uint64_t before = memory_use(Device::null()).in_use;
+  const auto run = [&] {
+    const Scanned s = scan(
+        [&](const Tensors& c, const Tensors& x) {
+          const Tensor h = matmul(c[0], x[0]);
+          return Scanned{{h, transpose(c[0])}, {h}};
+        },
+        {zeros({8, 8}), zeros({8, 8})}, {in});
+    eval({s.carry[0], s.carry[1], s.ys[0]});
+  };
+  bool failed = true;
+  int failures = 0;
+  for (std::uint64_t room = 0; failed; room += 64, failures += failed) {
+    limit_memory(Device::null(), before + room);
+    failed = error_of<DeviceError>(run) != "no error";
+    ASSERT_EQ(memory_use(Device::null()).in_use, before) << room << " bytes";
+  }
+  limit_memory(Device::null(), 0);
+  EXPECT_GT(failures, 8) << "the stack alone is 1280 bytes";
 }
 
 TEST_F(NullDevice, MemoryHasNoBytesAndIsCountedAndLimited) {
