@@ -307,6 +307,21 @@ TEST_F(ExitDeathTest, StaticTensorsAreEvaluatedAndFreed) {
       ::testing::ExitedWithCode(7), "");
 }
 
+/// The vm's, which was the main thread's.
+TEST_F(ExitDeathTest, StaticTensorsAreEvaluatedWhereScratchMemoryIsGone) {
+  KILN_NEEDS_CPU();
+  EXPECT_EXIT(
+      {
+        Config c = config();
+        c.tier = Tier::Vm;
+        configure(c);
+        at_exit.x = ones({4});
+        (at_exit.x.eval() + 1.0).eval();
+        std::exit(7);
+      },
+      ::testing::ExitedWithCode(7), "");
+}
+
 // ---- the disk cache between processes
 // ------------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@
 
 #include "device/cpu/host_limits.h"
 #include "support/check.h"
+#include "support/thread_own.h"
 
 #include <kiln/config.h>
 
@@ -24,6 +25,7 @@
 #include <memory>
 #include <mutex>
 #include <new>
+#include <utility>
 #include <vector>
 
 // TBB's library is not built for the thread sanitizer, which then does not see that tasks follow what spawned
@@ -183,10 +185,10 @@ void run_loop(std::int64_t n, std::int64_t chunks, int threads, LoopFn fn, void*
 struct Scratch {
   std::byte* data = nullptr;
   std::size_t bytes = 0;
-  ~Scratch() {  // a static object's destructor may still run a kernel after this
-    std::free(std::exchange(data, nullptr));
-    bytes = 0;
-  }
+  Scratch() = default;
+  Scratch(const Scratch&) = delete;
+  Scratch& operator=(const Scratch&) = delete;
+  ~Scratch() { std::free(data); }
 };
 
 }  // namespace
@@ -246,7 +248,7 @@ void run_jobs(std::span<std::function<void()>> jobs) {
 }
 
 std::byte* scratch(std::size_t bytes) {
-  constinit thread_local Scratch own;
+  Scratch& own = thread_own<Scratch, Scratch>();
   if (own.bytes < bytes) {
     const std::size_t rounded = (bytes + bytes / 4 + 4095) / 4096 * 4096;
     std::free(std::exchange(own.data, nullptr));
