@@ -7,6 +7,7 @@
 #include <kiln/config.h>
 #include <kiln/dlpack.h>
 
+#include <dlfcn.h>
 #include <gtest/gtest.h>
 
 #include <vector>
@@ -46,6 +47,31 @@ TEST_F(GpuSharing, AScopePutsWorkOnTheCallersStream) {
   }
   EXPECT_EQ(current_stream(kGpu), own);
   retire_stream(kGpu, handle);
+}
+
+TEST_F(GpuSharing, ValuesOutliveTheStreamThatComputedThem) {
+  void* library = dlopen(cuda::driver().library.c_str(), RTLD_NOW);
+  ASSERT_TRUE(library);
+  const auto create = reinterpret_cast<int (*)(void**, unsigned)>(dlsym(library, "cuStreamCreate"));
+  const auto destroy = reinterpret_cast<int (*)(void*)>(dlsym(library, "cuStreamDestroy_v2"));
+  const Tensor x = Tensor::from(ramp(), {2, 3}).eval();
+  void* handle = nullptr;
+  ASSERT_EQ(create(&handle, 1), 0);
+  Tensor y, z;
+  {
+    const StreamScope scope(kGpu, handle);
+    y = (x + 1.0f).eval();
+    z = (x + 2.0f).eval();
+  }
+  retire_stream(kGpu, handle);
+  ASSERT_EQ(destroy(handle), 0);
+  const Tensor sum = (y + z).eval();
+  if (cuda::computes()) {
+    EXPECT_EQ(z.to_vector<float>(), ramp(2));
+    EXPECT_EQ((sum - z).to_vector<float>(), ramp(1));
+  }
+  y = z = Tensor();
+  EXPECT_NO_THROW((sum + 1.0f).eval());
 }
 
 TEST_F(GpuSharing, TheCpuHasNoStreams) {

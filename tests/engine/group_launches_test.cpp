@@ -5,10 +5,12 @@
 #include "device/cuda/cuda_test.h"
 
 #include <kiln/config.h>
+#include <kiln/gpu.h>
 
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <thread>
 #include <vector>
 
 namespace kiln::engine {
@@ -231,6 +233,15 @@ TEST_F(GpuGroups, LongReductionsShareALaunch) {
       EXPECT_NEAR(out[i].item<float>(), total, 1e-2) << i;
     }
   }
+}
+
+TEST_F(GpuGroups, AThreadsCountersAreFreedWithIt) {
+  const Tensor x = test::data({1 << 16}, DType::Float32, 1).eval();
+  const auto evaluate = [&] { sum(x * 0.5f).eval(); };
+  evaluate();
+  const std::uint64_t before = memory_use(Device::cuda(0)).in_use;
+  for (int t = 0; t < 3; ++t) std::thread(evaluate).join();
+  EXPECT_EQ(memory_use(Device::cuda(0)).in_use, before);
 }
 
 TEST_F(GpuGroups, WhatFollowsReadsWhatTheGroupMade) {

@@ -6,22 +6,48 @@
 #include "device/cuda/driver_api.h"
 #include "device/cuda/stream_state.h"
 #include "support/check.h"
-#include "support/thread_own.h"
 
 #include <map>
+#include <mutex>
+#include <vector>
 
 namespace kiln::cuda {
 namespace {
 
-/// A stream for recording alone: on a shared one, what another thread enqueues would be recorded too.
-Stream capture_stream(int device) {
-  struct Streams {
-    std::map<int, Stream> by_device;
+/// A stream for one recording alone: on a shared one, what another thread enqueues would be recorded too. The
+/// next recording takes it again, of whichever thread.
+class CaptureStream {
+ public:
+  explicit CaptureStream(int device) {
+    {
+      const std::lock_guard lock(idle().mutex);
+      std::vector<Stream>& streams = idle().by_device[device];
+      if (!streams.empty()) {
+        stream_ = streams.back();
+        streams.pop_back();
+      }
+    }
+    if (!stream_) stream_ = new_stream(device);
+  }
+  ~CaptureStream() {
+    const std::lock_guard lock(idle().mutex);
+    idle().by_device[stream_->device].push_back(stream_);
+  }
+  CaptureStream(const CaptureStream&) = delete;
+  CaptureStream& operator=(const CaptureStream&) = delete;
+  operator Stream() const { return stream_; }
+
+ private:
+  struct Idle {
+    std::mutex mutex;
+    std::map<int, std::vector<Stream>> by_device;
   };
-  Stream& s = thread_own<Streams, Streams>().by_device[device];
-  if (!s) s = new_stream(device);
-  return s;
-}
+  static Idle& idle() {
+    static Idle* const instance = new Idle;
+    return *instance;
+  }
+  Stream stream_ = nullptr;
+};
 
 /// The thread's current stream of a device, for a scope.
 class CurrentStream {
@@ -110,8 +136,9 @@ Graph capture(int device_index, const std::function<void(std::size_t)>& enqueue,
   if (!driver.cuStreamBeginCapture || !driver.cuStreamEndCapture || !driver.cuGraphInstantiateWithFlags ||
       !driver.cuGraphLaunch || !driver.cuGraphDestroy || !driver.cuGraphExecDestroy)
     return out;
-  const Stream stream = capture_stream(device_index);
   const Enter in(device_index);
+  const CaptureStream own(device_index);
+  const Stream stream = own;
   // Relaxed: libraries may ask the driver for things that have nothing to do with the stream.
   if (driver.cuStreamBeginCapture(stream->handle, CU_STREAM_CAPTURE_MODE_RELAXED) != CUDA_SUCCESS) return out;
   bool whole = true;

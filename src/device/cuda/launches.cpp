@@ -6,6 +6,7 @@
 #include "device/cuda/driver.h"
 #include "device/cuda/graph.h"
 #include "device/cuda/pool.h"
+#include "device/cuda/stream_state.h"
 #include "device/cuda/tensor_map.h"
 #include "support/check.h"
 #include "support/thread_own.h"
@@ -29,6 +30,13 @@ const Function& function_of(const device::Launch& l) {
 /// zeroed, and launches of a stream follow each other: they can share.
 class Counters {
  public:
+  Counters() = default;
+  Counters(const Counters&) = delete;
+  Counters& operator=(const Counters&) = delete;
+  ~Counters() {
+    for (const Held& c : all_) let_go(c);
+  }
+
   std::byte* of(Stream stream, std::int64_t count) {
     Held& c = of_stream(stream);
     if (count > c.count) {
@@ -46,9 +54,17 @@ class Counters {
     Block* block = nullptr;
     std::int64_t count = 0;
   };
+  static void let_go(const Held& c) {
+    if (c.block) release(c.block, c.stream);
+  }
   Held& of_stream(Stream stream) {
     for (Held& c : all_)
       if (c.stream == stream) return c;
+    std::erase_if(all_, [](const Held& c) {
+      const bool gone = c.stream->retired;
+      if (gone) let_go(c);
+      return gone;
+    });
     all_.push_back({stream});
     return all_.back();
   }
@@ -124,7 +140,7 @@ class TableWriter {
     const device::Launch& l = *bound.launch;
     std::byte* to = table_.data() + added_ * layout_.set_bytes;
     const auto put = [&](const void* value, std::size_t bytes) {
-      std::memcpy(to, value, bytes);
+      if (bytes > 0) std::memcpy(to, value, bytes);  // null where a launch has none
       to += bytes;
     };
     for (const std::uint32_t b : l.arguments) put(&bound.buffers[b], 8);

@@ -86,11 +86,13 @@ Stream wrap_stream(int device_index, CUstream_st* handle) {
 
 void retire(Stream stream) {
   synchronize(stream);
+  const Stream own = default_stream(stream->device);
   {
     const std::lock_guard lock(registry().mutex);
     stream->retired = true;
+    stream->handle = own->handle.load();
   }
-  hand_over(stream, default_stream(stream->device));
+  hand_over(stream, own);
 }
 
 Stream current_stream(int device_index) {

@@ -28,7 +28,7 @@ Stream wrap_stream(int device, CUstream_st* handle);
 /// Another stream of Kiln's own, alive until the process ends.
 Stream new_stream(int device);
 /// To be called before the user destroys a wrapped stream: waits for it; its cached memory becomes the
-/// default stream's.
+/// default stream's, and what it used last counts as used there.
 void retire(Stream stream);
 
 /// Where this thread's work for the device goes.

@@ -3,6 +3,7 @@
 
 #include "device/cuda/stream.h"
 
+#include <atomic>
 #include <cstdint>
 
 namespace kiln::cuda {
@@ -12,9 +13,11 @@ struct PoolLists;  // pool.cpp
 /// Immortal.
 struct StreamState {
   int device = 0;
-  CUstream_st* handle = nullptr;
-  std::uint64_t id = 0;        // of the driver: handles may come again after a stream was destroyed
-  bool retired = false;        // under the registry's mutex
+  /// Of the device's own stream once this one is retired: its user destroys it, while buffers and counters
+  /// still name it as the one that used them last.
+  std::atomic<CUstream_st*> handle{nullptr};
+  std::uint64_t id = 0;  // of the driver: handles may come again after a stream was destroyed
+  std::atomic<bool> retired{false};
   PoolLists* lists = nullptr;  // its cached memory; under the pool's mutex
 };
 

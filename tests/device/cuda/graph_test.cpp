@@ -5,6 +5,7 @@
 #include <kiln/error.h>
 
 #include <cstdlib>
+#include <set>
 #include <thread>
 
 namespace kiln::cuda {
@@ -78,6 +79,13 @@ TEST_F(Graphs, ThreadsRecordSideBySide) {
       release(block, stream);
     });
   for (std::thread& t : threads) t.join();
+}
+
+TEST_F(Graphs, ThreadsThatFollowEachOtherRecordOnOneStream) {
+  std::set<Stream> streams;
+  for (int t = 0; t < 4; ++t)
+    std::thread([&] { (void)capture(0, [&](std::size_t) { streams.insert(current_stream(0)); }); }).join();
+  EXPECT_EQ(streams.size(), 1u);
 }
 
 TEST_F(Graphs, TakeOtherArgumentsForTheStepsThatAreGivenThem) {

@@ -95,6 +95,30 @@ TEST_F(Streams, AUsersStreamIsWrappedOnceAndRetired) {
   release(block, legacy);
 }
 
+/// Its memory, its part in an order, and its place among the streams that are asked for idle memory.
+TEST_F(Streams, ARetiredOneThatIsDestroyedIsNamedOn) {
+  void* library = dlopen(driver().library.c_str(), RTLD_NOW);
+  ASSERT_TRUE(library);
+  const auto create = reinterpret_cast<int (*)(CUstream_st**, unsigned)>(dlsym(library, "cuStreamCreate"));
+  const auto destroy = reinterpret_cast<int (*)(CUstream_st*)>(dlsym(library, "cuStreamDestroy_v2"));
+  CUstream_st* handle = nullptr;
+  ASSERT_EQ(create(&handle, 1), 0);
+  const Stream stream = wrap_stream(0, handle), other = new_stream(0);
+  Block* block = allocate(24 << 20, stream);
+  fill(block->data, 7, 4, 1000, stream);
+  retire(stream);
+  ASSERT_EQ(destroy(handle), 0);
+  order(stream, other);
+  EXPECT_EQ(read_ints(block, 1000, other), std::vector<int>(1000, 7));
+  synchronize(stream);
+  EXPECT_TRUE(idle(stream));
+  release(block, stream);
+  const std::uint64_t asked = pool_statistics(0).driver_allocations;
+  Block* again = allocate(24 << 20, other);
+  EXPECT_EQ(pool_statistics(0).driver_allocations, asked) << "its memory serves other streams";
+  release(again, other);
+}
+
 TEST_F(Streams, TwoThreadsWorkOnTwoStreams) {
   const Function add = add_kernel();
   std::vector<std::thread> threads;

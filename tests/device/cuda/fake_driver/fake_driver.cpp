@@ -45,9 +45,19 @@ CUstream resolve(CUstream stream) {
   return slot;
 }
 
+/// A real driver may do worse with one that was destroyed.
+bool is_destroyed(CUstream stream) {
+  if (reinterpret_cast<std::uintptr_t>(stream) <= 2) return false;
+  const std::lock_guard lock(driver().mutex);
+  return !driver().streams.contains(stream);
+}
+#define REQUIRE_STREAM(stream) \
+  REQUIRE_CONTEXT();           \
+  if (is_destroyed(stream)) return CUDA_ERROR_INVALID_HANDLE
+
 /// Work that a device which has failed does not do.
 CUresult enqueue(CUstream stream, std::function<void()> work) {
-  REQUIRE_CONTEXT();
+  REQUIRE_STREAM(stream);
   stream = resolve(stream);
   Device* device = &driver().devices[static_cast<std::size_t>(stream->device)];
   if (CUgraph_st* graph = stream->recorded) {
@@ -383,25 +393,25 @@ CUresult cuStreamDestroy_v2(CUstream stream) {
   return CUDA_SUCCESS;
 }
 CUresult cuStreamGetId(CUstream stream, unsigned long long* id) {
-  REQUIRE_CONTEXT();
+  REQUIRE_STREAM(stream);
   *id = resolve(stream)->id;
   return CUDA_SUCCESS;
 }
 CUresult cuStreamSynchronize(CUstream stream) {
-  REQUIRE_CONTEXT();
+  REQUIRE_STREAM(stream);
   if (resolve(stream)->recorded) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   resolve(stream)->mark()->wait();
   return state();
 }
 CUresult cuStreamQuery(CUstream stream) {
-  REQUIRE_CONTEXT();
+  REQUIRE_STREAM(stream);
   const auto mark = resolve(stream)->mark();
   for (int i = 0; i < 20 && !mark->is_reached(); ++i)
     std::this_thread::sleep_for(std::chrono::microseconds(50));
   return mark->is_reached() ? state() : CUDA_ERROR_NOT_READY;
 }
 CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned) {
-  REQUIRE_CONTEXT();
+  REQUIRE_STREAM(stream);
   resolve(stream)->push([mark = event->mark] { mark->wait(); });
   return CUDA_SUCCESS;
 }
@@ -465,7 +475,7 @@ CUresult cuEventCreate(CUevent* event, unsigned) {
   return CUDA_SUCCESS;
 }
 CUresult cuEventRecord(CUevent event, CUstream stream) {
-  REQUIRE_CONTEXT();
+  REQUIRE_STREAM(stream);
   event->mark = resolve(stream)->mark();
   return CUDA_SUCCESS;
 }
