@@ -22,6 +22,7 @@
 #include <mutex>
 #include <optional>
 #include <unordered_map>
+#include <vector>
 
 namespace kiln::engine {
 namespace {
@@ -38,6 +39,7 @@ struct Cache {
   std::unordered_map<Hash128, std::shared_ptr<Slot>, HashOf> slots;
   std::mutex disk_mutex;
   std::unique_ptr<DiskCache> disk;
+  std::vector<std::unique_ptr<DiskCache>> former_disks;  // which another thread may still read
   std::string disk_settings;
 };
 Cache& cache() {
@@ -86,8 +88,9 @@ DiskCache* disk() {
     o.mode = options.cache == "ro" ? DiskCacheOptions::Mode::ReadOnly : DiskCacheOptions::Mode::ReadWrite;
     o.directory = options.cache_dir;
     o.max_bytes = options.cache_max;
-    c.disk.release();  // another thread may still read through it; settings change a few times at most
-    c.disk = std::make_unique<DiskCache>(std::move(o));
+    auto made = std::make_unique<DiskCache>(std::move(o));
+    if (c.disk) c.former_disks.push_back(std::move(c.disk));  // settings change a few times at most
+    c.disk = std::move(made);
     c.disk_settings = settings;
   }
   return c.disk->usable() ? c.disk.get() : nullptr;
