@@ -324,6 +324,10 @@ TEST(AttentionGradient, OfABiasForEachPairIsStored) {
 
 TEST(AttentionGradient, TakesNoMemoryForPairs) {
   if (config().device != "cpu" || config().mode != Mode::Lazy) GTEST_SKIP() << "of the CPU's tiles";
+  const testing::ModeScope scope(Mode::Lazy);  // takes back what follows
+  Config options = config();
+  options.num_threads = 4;  // each has memory of its own
+  configure(options);
   constexpr std::int64_t n = 6144;
   const Tensors x = inputs({1, 1, n, n, 32, 32});
   trim_memory(Device::cpu());
