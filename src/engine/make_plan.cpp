@@ -75,7 +75,7 @@ transform::Wishes wishes(const schedule::Target& target, Device device) {
   w.aligns_orders = !target.gpu;
   w.reduces_in_order = true;
   w.extremes = true;
-  w.narrow_indices = target.gpu;
+  w.narrow_indices = true;
   constexpr int kAmpere = 80;
   if (target.gpu && target.architecture >= kAmpere && target.templates >= schedule::Target::Templates::Few)
     w.turns_windows = plan::turn_windows;

@@ -388,12 +388,13 @@ void write(const Scatter& call, const Array& where, const std::int64_t* position
 
 /// Whether values may meet elements in any order, in parts: each thread then reads its part of the values
 /// once and writes a table of its own, instead of reading all of them for its part of the elements. It pays
-/// where tables stay in a cache and few of their elements meet no value.
+/// where tables stay in a cache and few of their elements meet no value. Where one element meets each value,
+/// one thread has a table, too: positions need not go through memory.
 ScatterTables tables_of(const Scatter& call) {
   constexpr std::int64_t kMostBytes = 64 << 20;  // of all tables
   const Cut cut(call);
   const bool any_order = (is_int(call.dtype) || is_bool(call.dtype)) && call.how != Combine::Set;
-  const bool whole_rows = cut.outer == 1 && cut.rows == 1 && cut.ranges > 1;
+  const bool whole_rows = cut.outer == 1 && cut.rows == 1 && (cut.ranges > 1 || cut.run == 1);
   const std::int64_t table = count_of(call.x);
   const Array where = distinct(call.indices);
   const bool one_index = call.x.rank - 1 == call.axis || where.strides[call.x.rank - 1] == 0;
