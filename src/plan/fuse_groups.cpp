@@ -378,6 +378,19 @@ Why Fuser::refuse_nest(const Group& a, const Group& b, const Fit& f) {
   return has_any(b, orders_.together) || schedule::nest_pays(n, t_) ? Why() : Why::later();
 }
 
+/// Points of the last atoms that the same of these places have: every loop over them is one.
+static std::int64_t last_run(const Space& space, std::span<const AtomSet> places) {
+  std::int64_t run = 1;
+  int last = -1;
+  for (int i = space.n; i-- > 0;) {
+    if (space.extent[i] == 1) continue;
+    if (last < 0) last = i;
+    if (!std::ranges::all_of(places, [&](AtomSet p) { return (p >> i & 1) == (p >> last & 1); })) break;
+    run *= space.extent[i];
+  }
+  return run;
+}
+
 /// Why reductions along different axes of the same values do not share a kernel, or nothing.
 Why Fuser::refuse_slab(const Group& a, const Group& b, const Fit& f) {
   if (t_.off.nest) return because(FusionReason::SwitchedOff, "nest");
@@ -395,6 +408,8 @@ Why Fuser::refuse_slab(const Group& a, const Group& b, const Fit& f) {
     if (row == s.points) return Why::later();
   }
   if (!space.ends_in(space.all() & ~kept)) return Why::later();  // no lanes inside a slab
+  s.sweeps = f.levels.n;
+  s.run = last_run(space, {f.levels.place, static_cast<std::size_t>(f.levels.n)});
   const double cost[2] = {a.cost * static_cast<double>(a.points), b.cost * static_cast<double>(b.points)};
   s.apart[0] = {cost[0], bytes_moved({&a})};
   s.apart[1] = {cost[1], bytes_moved({&b})};

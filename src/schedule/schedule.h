@@ -207,8 +207,10 @@ struct SlabFacts {
   std::int64_t items = 1;   // slabs
   std::int64_t points = 1;  // of a slab
   std::int64_t rows = 0;    // results that are kept for later sweeps, of a slab
-  std::int64_t held = 0;    // GPU: bytes of what it reads that are its own, each operand's a power of two, …
-  std::int64_t kept = 0;    // … and of those results, each reduction's likewise
+  std::int64_t run = 1;     // adjacent points along which a sweep has its lanes
+  int sweeps = 0;
+  std::int64_t held = 0;  // GPU: bytes of what it reads that are its own, each operand's a power of two, …
+  std::int64_t kept = 0;  // … and of those results, each reduction's likewise
   double prims = 0, bytes = 0;
   NestFacts::Kernel apart[2];
 };

@@ -393,6 +393,25 @@ TEST(Schedule, NormOfNarrowColumnsIsRefusedForReadingPartsOfRows) {
   EXPECT_EQ(refuse_norm({360, 23296, true, 360}, gpu).empty(), refuse_norm({360, 23296, true}, gpu).empty());
 }
 
+/// Sweeps of a slab whose last axis is a few elements begin and end a run for each few: kernels of their own
+/// turn such rows.
+TEST(Schedule, SlabsOfShortRunsAreRefused) {
+  const auto fits = [](std::int64_t run, int vector_bytes) {
+    Target t = target();
+    t.vector_bytes = vector_bytes;
+    SlabFacts f;
+    f.items = 1365, f.points = 2048 * 3, f.rows = 2051, f.run = run, f.sweeps = 3;
+    const double points = static_cast<double>(f.items * f.points);
+    f.prims = 6 * points, f.bytes = 8 * points;
+    f.apart[0] = {3 * points, 8 * points}, f.apart[1] = {3 * points, 8 * points};
+    return slab_pays(f, t);
+  };
+  for (const int bytes : {32, 64}) {
+    EXPECT_FALSE(fits(3, bytes));
+    EXPECT_TRUE(fits(512, bytes));
+  }
+}
+
 /// Columns of halves are written past the caches by lines, or not so.
 TEST(Schedule, ColumnsAreWrittenByLines) {
   for (const std::int64_t columns : {437248, 437251}) {
