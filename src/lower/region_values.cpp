@@ -2,6 +2,7 @@
 //
 // Invariant: build() gives the value of an entry in the current environment; within one environment an entry
 // is built once. Sizes reach expressions only as parameters.
+#include "kernel/halves.h"
 #include "lower/exponentials.h"
 #include "lower/region_lowering.h"
 #include "math/expand.h"
@@ -359,7 +360,8 @@ bool RegionLowering::rounds(const Entry& e) const {
 
 /// A value as it is after it was stored.
 E RegionLowering::rounded(E value, DType type) {
-  return is_half(type) ? kernel::cast(narrow(value, type), DType::Float32) : value;
+  if (!is_half(type) || kernel::is_widened(k_.pool, value.id, type)) return value;
+  return kernel::cast(narrow(value, type), DType::Float32);
 }
 
 E RegionLowering::build_entry(EntryId id) {

@@ -3,6 +3,7 @@
 
 #include "codegen/llvm/legalize_vector.h"
 #include "codegen/llvm/vector_math.h"
+#include "kernel/halves.h"
 
 #include <llvm/Analysis/VectorUtils.h>
 #include <llvm/Transforms/Utils/BasicBlockUtils.h>
@@ -124,6 +125,8 @@ Value* FunctionEmitter::vector(ExprId e) {
     if (takes_memory(n))
       for (Value*& v : in)
         if (v) v = from_constants(v);
+    if (n.prim == Prim::Cast && n.type == DType::BFloat16 && kernel::is_widened(pool_, n.a, n.type))
+      return v_.upper_half(in[0]);
     return v_.compute(n.prim, n.type, pool_[n.prim == Prim::Select ? n.b : n.a].type, in[0], in[1], in[2]);
   });
 }

@@ -306,6 +306,12 @@ Value* ValueBuilder::float_to_bfloat(Value* v) {
   return b_.CreateTrunc(b_.CreateLShr(out, 16), i16);
 }
 
+/// A Float32 that is a BFloat16, as one.
+Value* ValueBuilder::upper_half(Value* v) {
+  Value* bits = b_.CreateBitCast(v, like(v, b_.getInt32Ty()));
+  return b_.CreateTrunc(b_.CreateLShr(bits, 16), like(v, b_.getInt16Ty()));
+}
+
 /// Float64 to Float32 rounding to odd, so that a second rounding to a half type is right.
 Value* ValueBuilder::double_to_odd_float(Value* v) {
   Type* f32 = like(v, b_.getFloatTy());

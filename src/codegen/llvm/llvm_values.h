@@ -33,6 +33,7 @@ class ValueBuilder {
   llvm::Value* compute(kernel::Prim prim, DType type, DType from, llvm::Value* a, llvm::Value* b,
                        llvm::Value* c);
   llvm::Value* cast(llvm::Value* v, DType to, DType from, bool in_range);
+  llvm::Value* upper_half(llvm::Value* v);
   llvm::Value* saturate(llvm::Value* v, DType from, DType to);
   llvm::Value* max(llvm::Value* a, llvm::Value* b, DType type, bool greatest);
 
