@@ -128,7 +128,7 @@ class KeyWriter {
         std::uint64_t{l.lanes} << 16 | std::uint64_t{l.var} << 32);
     put(extent | std::uint64_t{l.accs.size()} << 32 | std::uint64_t{l.steps} << 48 |
         std::uint64_t{l.ragged} << 47);
-    put(l.rows);
+    put(l.rows | std::uint64_t{l.again} << 16);
     for (std::uint32_t acc : l.accs) put(acc);
     for (std::uint64_t word : more) put(word);
     block(l.body);

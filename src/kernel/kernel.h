@@ -101,6 +101,8 @@ struct LoopDecl {
   // Where threads share it. Serial, not 0: divides the extent; so many elements along it are one aligned load
   std::uint16_t steps = 0;  // Vector: extent <= team / rows · lanes · steps; 0: not known
   bool ragged = false;      // Vector: the extent need not be a multiple of lanes
+  bool again = false;  // Vector, of a CPU: there are no fewer iterations than lanes, and they may be made
+                       // more than once: the last vector may begin early
 };
 
 /// How the threads of a GPU share a kernel. A team takes one Grid iteration at a time: every thread of it

@@ -284,6 +284,7 @@ class Printer {
     if (l.kind == LoopKind::Serial && l.steps > 1) head += cat(" by ", l.steps);
     head += cat(" i", l.var);
     if (l.kind != LoopKind::Grid) head += " < " + operand(l.extent);
+    if (l.again) head += " again";
     for (std::size_t i = 0; i < l.accs.size(); ++i) {
       const AccDecl& a = k_.accs[l.accs[i]];
       head += cat(i ? ", a" : "  reducing a", l.accs[i], ": ", monoid_name(a), " ", info(a.type).short_name);

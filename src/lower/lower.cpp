@@ -9,6 +9,7 @@
 #include "kernel/canonical.h"
 #include "kernel/specialise.h"
 #include "lower/attention_kernel.h"
+#include "lower/end_early.h"
 #include "lower/region_lowering.h"
 
 #include <algorithm>
@@ -103,6 +104,11 @@ void RegionLowering::complete() {
   k_.threads = s_.threads;
   if (target_.gpu) k_.threads.narrow = (product_ == ir::kNoNode || narrow_) && index_is_narrow();
   out_.form = s_.form;
+  if (!target_.gpu && product_ == ir::kNoNode &&
+      std::ranges::none_of(p_.outputs, [&](const Pulled::Output& o) {
+        return regions_.placements.contains(o.node);  // an argument's memory, which the kernel may read
+      }))
+    end_early(k_, out_.params);
   note_reductions();
   out_.origins = std::move(origins_);
   double points = 1;

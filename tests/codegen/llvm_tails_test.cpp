@@ -64,5 +64,18 @@ TEST(LlvmTails, OfColumns) {
       }
 }
 
+/// Loads with guards that differ between lanes, and choices between them: of rows that end inside a vector.
+TEST(LlvmTails, OfRowsWithGuards) {
+  KILN_NEEDS_CPU();
+  for (const DType dtype : kTypes)
+    for (const std::int64_t row : {3, 7, 8, 9, 13, 17, 31, 33, 47, 65, 300})
+      check({19, 5, row}, dtype, 1, [](const Tensor& x) {
+        const Tensor padded = pad(x, {{0, 0}, {1, 1}, {2, 1}}, -3);
+        return std::vector<Tensor>{roll(x, 2, {2}) + roll(x, -1, {2}) * 2 + roll(x, 1, {1}) * 3, padded * 2,
+                                   concat({x, x * 3, x}, 2),
+                                   maximum(pad(padded, {{0, 0}, {-1, -1}, {-1, -2}}), x)};
+      });
+}
+
 }  // namespace
 }  // namespace kiln

@@ -217,6 +217,7 @@ class FunctionEmitter {
   void find_changes(const LoopDecl& l, llvm::Instruction* before);
   Value* next_change(Value* i, Value* whole);
   Value* whole_vectors(Value* elements);
+  Value* capped(Value* i, Value* end, Value* step);
   Value* uniform(ExprId e);
   Value* uniform_mask(Value* bit);
   struct Chosen {

@@ -65,8 +65,8 @@ bool FunctionEmitter::guarded_loop(const LoopDecl& l) {
   uniform_.clear();
   b_.CreateCondBr(b_.CreateICmpSLT(changed, end), part, after);
   b_.SetInsertPoint(part);
-  open_scope(l, changed, before);
-  lane_body(l, b_.CreateSub(end, changed), false);
+  open_scope(l, l.again ? capped(changed, end, lanes) : changed, before);
+  lane_body(l, l.again ? nullptr : b_.CreateSub(end, changed), false);
   close_scope(l);
   i->addIncoming(b_.CreateNSWAdd(changed, lanes), b_.GetInsertBlock());
   b_.CreateBr(head);

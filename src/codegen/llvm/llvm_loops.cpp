@@ -1,7 +1,8 @@
 // FunctionEmitter: loops and their scopes.
 //
 // Tails: a small vector body is emitted twice (full, then masked); a large one once, always masked, because
-// compile time grows with emitted instructions and an all-true mask costs little.
+// compile time grows with emitted instructions and an all-true mask costs little. Where iterations may be
+// made again the last vector begins early instead, and the body is emitted once without masks.
 #include "codegen/llvm/llvm_function.h"
 
 #include <algorithm>
@@ -206,6 +207,13 @@ void FunctionEmitter::vector_loop(const LoopDecl& l) {
   if (const std::vector<ExprId> cuts = waists(l); !cuts.empty()) return loop_in_stages(l, cuts);
   Value* end = scalar(l.extent);
   Value* step = b_.getInt64(static_cast<std::uint64_t>(lanes_));
+  if (l.again) {
+    counted(l, b_.getInt64(0), end, step, [&](Value* i) {
+      scopes_.back().index = capped(i, end, step);
+      lane_body(l, nullptr, false);
+    });
+    return;
+  }
   const std::size_t most = l.accs.empty() || target_.avx512 ? kTwoBodies : kTwoReductions;
   if ((contains_loop(l) && !splits_tail(l)) || body_size(l) > most) {
     counted(l, b_.getInt64(0), end, step, [&](Value* i) { lane_body(l, b_.CreateSub(end, i), false); });
@@ -238,9 +246,6 @@ void FunctionEmitter::loop_side_by_side(const LoopDecl& l) {
   BasicBlock* elements = BasicBlock::Create(c_, "elements", fn_);
   BasicBlock* after = BasicBlock::Create(c_, "after", fn_);
   llvm::Instruction* branch = b_.CreateCondBr(enough, pieces, elements);
-  const auto capped = [&](Value* i, Value* end, Value* step) {
-    return b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, i, b_.CreateSub(end, step));
-  };
   b_.SetInsertPoint(pieces);
   counted(
       l, b_.getInt64(0), count, together,
@@ -262,6 +267,11 @@ void FunctionEmitter::loop_side_by_side(const LoopDecl& l) {
   counted(l, b_.getInt64(0), count, b_.getInt64(1), [&](Value*) { block(l.body); }, branch);
   b_.CreateBr(after);
   b_.SetInsertPoint(after);
+}
+
+/// The place at which `step` iterations begin that would begin at i, or early enough to end with the loop.
+Value* FunctionEmitter::capped(Value* i, Value* end, Value* step) {
+  return b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, i, b_.CreateSub(end, step));
 }
 
 /// Lanes below `rest` are on. Pre: rest >= 1.
