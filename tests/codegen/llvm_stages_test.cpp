@@ -61,5 +61,29 @@ TEST(LlvmStages, WithOtherOperandsAndResults) {
   }
 }
 
+/// Rows with an operand that all of them share: the loop over rows is inside that over lanes, and goes in
+/// stages.
+TEST(LlvmStages, OfRowsInsideTheLanes) {
+  KILN_NEEDS_CPU();
+  for (const std::string& target : testing::cpu_targets()) {
+    const ConfigScope scope(target);
+    for (const DType dtype : {DType::BFloat16, DType::Float32, DType::Float64})
+      for (const std::int64_t row : {2, 19, 30, 127}) {
+        const std::int64_t rows = 100000 / row;
+        const Tensor x = ((arange(0, rows * row, 1, DType::Int64) * 37 % 101 - 50) / 8)
+                             .astype(dtype)
+                             .reshape({rows, row})
+                             .eval();
+        const Tensor bias = (arange(0, row, 1, DType::Int64) / 16).astype(dtype).eval();
+        const double tolerance = dtype == DType::Float64 ? 1e-14 : dtype == DType::Float32 ? 1e-6 : 2e-2;
+        const Tensor sum = x + bias;
+        const Tensor got = chain(sum, false);
+        got.eval();
+        EXPECT_TRUE(allclose(got, chain((x + bias).eval(), true), tolerance, tolerance))
+            << target << " " << name(dtype) << " " << row;
+      }
+  }
+}
+
 }  // namespace
 }  // namespace kiln

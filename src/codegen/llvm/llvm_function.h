@@ -90,6 +90,7 @@ class FunctionEmitter {
   void lane_body(const LoopDecl& l, Value* rest, bool is_last, llvm::function_ref<void()> inside = nullptr);
   std::vector<ExprId> chain_of(const LoopDecl& l, std::vector<ExprId>& last_reader);
   std::vector<ExprId> waists(const LoopDecl& l);
+  std::vector<ExprId> waists_inside(const LoopDecl& l);
   void loop_in_stages(const LoopDecl& l, const std::vector<ExprId>& cuts);
   void loop_side_by_side(const LoopDecl& l);
   void store_transposed(const Stmt& s, std::size_t serial_depth, const std::vector<Value*>& iterations);

@@ -91,6 +91,8 @@ void FunctionEmitter::loop(const LoopDecl& l) {
     vector_loop(l);
   } else if (l.rows > 1) {
     loop_side_by_side(l);
+  } else if (const std::vector<ExprId> cuts = waists_inside(l); !cuts.empty()) {
+    loop_in_stages(l, cuts);
   } else if (l.kind == LoopKind::Grid || !inner_loop(l)) {
     Value* first = l.kind == LoopKind::Grid ? static_cast<Value*>(fn_->getArg(1)) : b_.getInt64(0);
     Value* end = l.kind == LoopKind::Grid ? static_cast<Value*>(fn_->getArg(2)) : scalar(l.extent);

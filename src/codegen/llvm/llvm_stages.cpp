@@ -88,14 +88,23 @@ std::vector<ExprId> FunctionEmitter::waists(const LoopDecl& l) {
   return cuts;
 }
 
+/// Those of a loop inside that on lanes.
+std::vector<ExprId> FunctionEmitter::waists_inside(const LoopDecl& l) {
+  const bool inside = l.kind == LoopKind::Serial && at_.lanes_depth() && depth() == at_.lanes_depth();
+  return inside && !uniform_at_ && !contains_loop(l) ? waists(l) : std::vector<ExprId>();
+}
+
+/// A loop on lanes, or one inside it, each of whose iterations has a vector.
 void FunctionEmitter::loop_in_stages(const LoopDecl& l, const std::vector<ExprId>& cuts) {
+  const bool on_lanes = l.kind == LoopKind::Vector;
   const std::int64_t size = size_of(pool_[cuts[0]].type), elements = kPieceBytes / size;
+  const std::int64_t iterations = on_lanes ? elements : elements / lanes_;
   const llvm::Align align(static_cast<std::uint64_t>(std::min<std::int64_t>(64, lanes_ * size)));
   llvm::Type* t = reg(pool_[cuts[0]].type);
   llvm::IRBuilder<> first(entry_, entry_->begin());
   auto* values = first.CreateAlloca(llvm::ArrayType::get(t, static_cast<std::uint64_t>(elements)));
   values->setAlignment(llvm::Align(64));
-  Value *end = scalar(l.extent), *step = b_.getInt64(static_cast<std::uint64_t>(lanes_));
+  Value *end = scalar(l.extent), *step = b_.getInt64(on_lanes ? static_cast<std::uint64_t>(lanes_) : 1);
   BasicBlock* before = b_.GetInsertBlock();
   BasicBlock* head = BasicBlock::Create(c_, "pieces", fn_);
   BasicBlock* inside = BasicBlock::Create(c_, "piece", fn_);
@@ -106,12 +115,14 @@ void FunctionEmitter::loop_in_stages(const LoopDecl& l, const std::vector<ExprId
   from->addIncoming(b_.getInt64(0), before);
   b_.CreateCondBr(b_.CreateICmpSLT(from, end), inside, after);
   b_.SetInsertPoint(inside);
-  Value* next = b_.CreateNSWAdd(from, b_.getInt64(static_cast<std::uint64_t>(elements)));
+  Value* next = b_.CreateNSWAdd(from, b_.getInt64(static_cast<std::uint64_t>(iterations)));
   Value* to = b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, next, end);
   for (std::size_t stage = 0; stage <= cuts.size(); ++stage) {
     const auto body = [&](Value* i) {
-      Value* place = b_.CreateGEP(t, values, b_.CreateSub(i, from));
-      lane_body(l, b_.CreateSub(end, i), false, [&] {
+      Value* number = b_.CreateSub(i, from);
+      if (!on_lanes) number = b_.CreateMul(number, b_.getInt64(static_cast<std::uint64_t>(lanes_)));
+      Value* place = b_.CreateGEP(t, values, number);
+      const auto inside_stage = [&] {
         if (stage > 0) {
           vector_[cuts[stage - 1]] = b_.CreateAlignedLoad(vec(t), place, align);
           scopes_.back().memoized.push_back(cuts[stage - 1]);
@@ -120,7 +131,8 @@ void FunctionEmitter::loop_in_stages(const LoopDecl& l, const std::vector<ExprId
           b_.CreateAlignedStore(vector(cuts[stage]), place, align);
         else
           block(l.body);
-      });
+      };
+      on_lanes ? lane_body(l, b_.CreateSub(end, i), false, inside_stage) : inside_stage();
     };
     counted(l, from, to, step, body, enter);
   }
