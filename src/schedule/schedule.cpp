@@ -55,7 +55,8 @@ constexpr std::int64_t kStepsOfScan = 4;        // of a scan along lanes
 // Instructions that combine the lanes of a row and begin the next: of values, and of each part of those that
 // have two.
 constexpr std::int64_t kCombineValues = 8, kCombineParts = 40;
-constexpr std::int64_t kSmallWork = 32768;       // elements one thread handles faster than two are woken
+constexpr std::int64_t kRowEnds = 15;       // what a row of its own waits for before its results are made
+constexpr std::int64_t kSmallWork = 32768;  // elements one thread handles faster than two are woken
 constexpr std::int64_t kBalancedWork = 1 << 18;  // elements that are read again by more kernels rather than
                                                  // by few of the threads
 constexpr std::int64_t kBytesOfNorm = 4;         // of an element that several phases read
@@ -285,8 +286,10 @@ bool bunch_rows(const Facts& f, const Target& t, int lanes, Schedule& s) {
   // What a scan costs has the steps along lanes in it, of which a lane of its own needs one.
   const std::int64_t steps = f.scans ? kStepsOfScan : 1,
                      combine = f.phases * (f.in_parts ? 2 * kCombineParts : kCombineValues) + f.row_prims,
-                     alone = slab / last * (vectors * f.prims + (last_reduced && !f.scans ? combine : 0)),
-                     turned = (slab * f.prims + rows * f.row_prims) / (steps * lanes) +
+                     prims = std::max(0, f.prims - f.row_prims), ends = results > 0 ? kRowEnds : 0,
+                     alone =
+                         slab / last * (vectors * prims + (last_reduced && !f.scans ? combine + ends : 0)),
+                     turned = (slab * prims + rows * f.row_prims) / (steps * lanes) +
                               slab * (f.bunch_operands + results);
   // Of reductions rows that fit on the lanes would be gathered otherwise, one for each lane.
   if (alone <= turned && (f.scans || last > lanes)) return false;
@@ -509,6 +512,8 @@ Schedule schedule_cpu(const Facts& f, const Target& t) {
   if (f.scans) return schedule_scan(f, t, e, s);
   if (f.phases == 0) return schedule_map(f, t, s);
   const int lanes = base_lanes(f, t);
+  // Short slabs one by one would begin more loops than they have vectors.
+  if (f.phases > 1 && bunch_rows(f, t, lanes, s)) return s;
   if (Schedule folded = s; find_fold(f, t, lanes, e, folded)) return folded;
   if (bunch_rows(f, t, lanes, s) || put_rows_on_lanes(f, t, lanes, e, s)) return s;
   return e.last_reduced ? schedule_rows(f, t, lanes, e, s) : schedule_columns(f, t, lanes, e, s);

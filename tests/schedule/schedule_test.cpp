@@ -412,6 +412,31 @@ TEST(Schedule, SlabsOfShortRunsAreRefused) {
   }
 }
 
+/// Two registers of a row and a bit would wait for each other before their results are made; rows without
+/// results do not, and long rows have vectors enough. Short slabs of several phases are turned rather than
+/// folded.
+TEST(Schedule, ShortRowsWithResultsAreTurned) {
+  Target t = target();
+  t.vector_bytes = 32;
+  const auto form = [&](std::vector<Facts::Axis> axes, int phases, bool stores_full) {
+    Facts f;
+    f.axes = std::move(axes);
+    f.phases = phases;
+    f.stores_full = stores_full;
+    f.prims = 18;  // … of which some are made once a row
+    f.row_prims = 7;
+    f.bunch_bytes = stores_full ? 8 : 4, f.bunch_operands = 1, f.bunch_vector = 4;
+    if (f.axes.size() == 3) f.folds = 1;
+    return std::get<Schedule>(schedule(f, t)).form;
+  };
+  EXPECT_EQ(form({{500000, false}, {15, true}}, 1, true), Form::Bunch);
+  EXPECT_EQ(form({{500000, false}, {26, true}}, 1, false), Form::Rows);
+  EXPECT_EQ(form({{500000, false}, {60, true}}, 1, true), Form::Rows);
+  EXPECT_EQ(form({{190650, false}, {22, true}, {2, false}}, 2, true), Form::Bunch);
+  EXPECT_NE(form({{1000, false}, {4000, true}, {2, false}}, 2, true), Form::Bunch)
+      << "a slab of many elements";
+}
+
 /// Columns of halves are written past the caches by lines, or not so.
 TEST(Schedule, ColumnsAreWrittenByLines) {
   for (const std::int64_t columns : {437248, 437251}) {
