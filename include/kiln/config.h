@@ -46,7 +46,7 @@ struct Config {
   bool fuse = true;          ///< KILN_FUSE=0|1: several operations share a kernel
   std::int64_t fuse_least = 0;  ///< KILN_FUSE_LEAST=N: operations of fewer elements get kernels of their own
   std::vector<std::string> fuse_off;  ///< KILN_FUSE_OFF=[cpu:|cuda:|null:]norm,nest,siblings,recompute,
-                                      ///< epilogue,attention: patterns that are not fused
+                                      ///< epilogue,attention,blocks: patterns that are not fused
   Adapt adapt = Adapt::Off;           ///< KILN_ADAPT=0|1|kept|tune: see docs/adaptive.md
   std::uint64_t memory_budget = 0;  ///< KILN_MEMORY_BUDGET, bytes (suffix K, M, G): values of one evaluation
                                     ///< are computed again rather than kept above it; 0: none

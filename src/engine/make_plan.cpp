@@ -57,6 +57,7 @@ std::optional<std::string> defect_in(F f) {
 transform::Wishes wishes(const schedule::Target& target, Device device) {
   transform::Wishes w;
   w.patterns = transform::PatternTarget{device, target.strict, target.exact};
+  w.blocks = block_costs(target);
   if (target.strict) {
     w.products_as_sums = target.gpu;
     return w;
@@ -147,7 +148,7 @@ bool PlanMaker::make_steps(plan::Fusion fusion) {
   regions_ = plan::fuse(g_, planning_target(device_), fusion, orders);
   if (VariantScope::current() && fusion == plan::Fusion::Full) choose_variants(std::move(orders));
   for (const transform::PatternNote& note : t_.notes)
-    if (note.why.reason() != FusionReason::UserApart)
+    if (note.why.reason() != FusionReason::UserApart && !is_idle(note))
       regions_.refusals.push_back({note.first, note.last, note.why});
   if (fusion == plan::Fusion::Full) share_main_loops();
   regions_.placements = donations_.placements;
@@ -175,6 +176,11 @@ bool PlanMaker::make_steps(plan::Fusion fusion) {
   set_lifetimes(*plan_);
   check_budget();
   return true;
+}
+
+/// Whether a product that was not cut into blocks is stored nowhere: an attention has it, for example.
+bool PlanMaker::is_idle(const transform::PatternNote& note) const {
+  return pattern_of(note.why.reason()) == FusionPattern::RowBlocks && !regions_.stored[note.first];
 }
 
 /// What main loops of products do beside the maps of their results: make operands, and several products.

@@ -248,6 +248,10 @@ void specialise_kernels(bool on);
 /// measurements. KILN_TEST_TEMPLATES=1 in the environment does the same.
 void prefer_templates(bool on);
 
+/// Plans made from now on make products whose rows are reduced in blocks of so many rows, however small they
+/// are; 0: as costs say. For tests and measurements. KILN_TEST_BLOCKS=rows in the environment does the same.
+void set_block_rows(std::int64_t rows);
+
 /// The planner's view of a device. DeviceError when there is no such device.
 const schedule::Target& planning_target(Device device = Device::cpu());
 

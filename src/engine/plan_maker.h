@@ -49,6 +49,9 @@ using ir::NodeId;
 /// What a target wants of transform().
 transform::Wishes wishes(const schedule::Target& target, Device device);
 
+/// How large blocks of a product's rows are; nothing: it is switched off.
+std::optional<transform::BlockCosts> block_costs(const schedule::Target& target);
+
 /// Called with every graph as it was recorded, before the passes that a target wants, for tests: another
 /// target wants other passes. Null: none.
 void set_recorded_hook(GraphHook hook);
@@ -218,6 +221,7 @@ class PlanMaker {
   /// The steps that were added since the last call are the region's.
   void note_steps(const plan::Region& r);
   void share_main_loops();
+  bool is_idle(const transform::PatternNote& note) const;
   void note_argument_bytes();
   std::vector<FusionReport::Stored> stored_values() const;
   Device device_;

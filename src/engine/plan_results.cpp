@@ -99,8 +99,9 @@ void PlanMaker::add_results() {
     if (!wanted_[i] || (may_publish(i) && add_result(i, root[i]))) continue;
     KILN_CHECK_THAT(!root[i], "a root was not computed");
     const NodeId id = t_.now[ids_[i]];
-    if (!recorded_[i].cheap && id != ir::kNoNode && has_value(regions_.loops, id))
-      plan_->left_pending.push_back(i);
+    const bool computed =
+        id != ir::kNoNode ? has_value(regions_.loops, id) : std::ranges::binary_search(t_.in_blocks, ids_[i]);
+    if (!recorded_[i].cheap && computed) plan_->left_pending.push_back(i);
   }
   std::vector<bool> visited(walk_.nodes.size());
   for (std::uint32_t i : plan_->left_pending) add_nearest(i, visited);

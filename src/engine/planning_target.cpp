@@ -1,12 +1,14 @@
 // What the planner is told of a device: its capabilities and rates, and the numeric promises in force.
 #include "device/device.h"
 #include "engine/plan.h"
+#include "engine/plan_maker.h"
 #include "support/env.h"
 #include "support/thread_own.h"
 
 #include <kiln/config.h>
 
 #include <atomic>
+#include <cstdlib>
 
 namespace kiln::engine {
 namespace {
@@ -14,6 +16,14 @@ namespace {
 std::atomic<bool>& templates_preferred() {
   static std::atomic<bool> on{environment_variable("KILN_TEST_TEMPLATES") != nullptr};
   return on;
+}
+
+std::atomic<std::int64_t>& rows_of_blocks() {
+  static std::atomic<std::int64_t> rows{[] {
+    const char* given = environment_variable("KILN_TEST_BLOCKS");
+    return given ? std::atoll(given) : 0;
+  }()};
+  return rows;
 }
 
 bool& quick_planning() {
@@ -39,11 +49,35 @@ schedule::Target::Off switched_off(Device device) {
     off.recompute |= what == "recompute";
     off.epilogue |= what == "epilogue";
     off.attention |= what == "attention";
+    off.blocks |= what == "blocks";
   }
   return off;
 }
 
 }  // namespace
+
+void set_block_rows(std::int64_t rows) { rows_of_blocks().store(rows); }
+
+std::optional<transform::BlockCosts> block_costs(const schedule::Target& target) {
+  if (target.off.all || target.off.blocks) return std::nullopt;
+  const bool products = target.strict || !target.attentions;
+  transform::BlockCosts costs{.block_bytes = target.l2_bytes * target.threads,
+                              .rows = 1024,
+                              .half_rows = 1024,
+                              .rows_a_term = 4,
+                              .saved_bytes = 64 << 20,
+                              .products = products};
+  if (target.gpu) {
+    costs.rows = 256;  // which multiply for as long as memory takes to give them w
+    costs.block_bytes /= 2;
+    costs.processors = target.threads;
+  }
+  if (const std::int64_t rows = rows_of_blocks().load(std::memory_order_relaxed); rows > 0) {
+    costs.rows = costs.half_rows = costs.rows_a_term = rows;
+    costs.block_bytes = costs.saved_bytes = costs.processors = 0;
+  }
+  return costs;
+}
 
 void prefer_templates(bool on) { templates_preferred().store(on); }
 

@@ -257,7 +257,8 @@ class Builder {
     const FusionPattern of = pattern_of(reason);
     if (of != FusionPattern::None)
       out_.near_misses.push_back({of, {r.producer, r.consumer}, reason, r.why.arguments()});
-    if (of != FusionPattern::Attention && of != FusionPattern::AttentionGradient && of != FusionPattern::User)
+    if (of == FusionPattern::None || of == FusionPattern::Norm || of == FusionPattern::Nest ||
+        of == FusionPattern::Epilogue)
       out_.boundaries.push_back(
           {r.producer, r.consumer, reason, r.why.arguments(), 2 * bytes_of(g_[r.producer])});
   }

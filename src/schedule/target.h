@@ -35,7 +35,7 @@ struct Target {
   /// What options switch off (Config::fuse, fuse_least, fuse_off).
   struct Off {
     bool all = false, norm = false, nest = false, siblings = false, recompute = false, epilogue = false,
-         attention = false;
+         attention = false, blocks = false;
   } off;
   std::int64_t fuse_least = 0;  // elements from which operations share a kernel
   std::vector<float> op_cost;   // primitives of each ir::Op, indexed by it

@@ -165,7 +165,8 @@ void parse_explain(const Value& v, Config& c) {
   c.explain = v.text == "0" ? "" : v.text;
 }
 
-constexpr std::string_view kFusions[] = {"norm", "nest", "siblings", "recompute", "epilogue", "attention"};
+constexpr std::string_view kFusions[] = {"norm",     "nest",      "siblings", "recompute",
+                                         "epilogue", "attention", "blocks"};
 
 constexpr std::string_view kOfProgram = "user.";  // and the name of a pattern, which the program makes later
 
@@ -303,7 +304,7 @@ constexpr Variable kVariables[] = {
            v.number(v.text, 0, std::numeric_limits<std::int64_t>::max(), "a number of elements"));
      },
      [](const Config& c) { return std::to_string(c.fuse_least); }},
-    {"KILN_FUSE_OFF", "[cpu:|cuda:|null:]norm,nest,siblings,recompute,epilogue,attention,user.NAME",
+    {"KILN_FUSE_OFF", "[cpu:|cuda:|null:]norm,nest,siblings,recompute,epilogue,attention,blocks,user.NAME",
      "patterns that are not fused", parse_fuse_off, [](const Config& c) { return join(c.fuse_off); }},
     {"KILN_ADAPT", "0|1|kept|tune",
      "measure other ways to run regions and keep the better one: not, in real evaluations, only what is "

@@ -31,65 +31,93 @@ constexpr Pass kPasses[] = {{"settle_parts", settle_parts}, {"cse", cse},       
                             {"split_joins", split_joins},   {"negate", negate}, {"fold", fold},
                             {"keep_numbers", keep_numbers}, {"cse", cse},       {"dce", dce}};
 
+void follow(Transformed& t, Renumbering step) {
+  for (PatternNote& note : t.notes) {
+    if (note.first != ir::kNoNode) note.first = step[note.first];
+    if (note.last != ir::kNoNode) note.last = step[note.last];
+  }
+  if (t.now.empty()) {
+    t.now = std::move(step);
+    return;
+  }
+  for (ir::NodeId& id : t.now)
+    if (id != ir::kNoNode) id = step[id];
+}
+
+/// Equal nodes are one. Pre: a pass ran before.
+void block(Transformed& t, const BlockCosts& costs) {
+  std::vector<PatternNote> notes;
+  std::vector<bool> held;
+  for (const ir::GraphNode& n : t.graph.nodes) held.push_back(n.held);
+  const Renumbering before = t.now;
+  follow(t, block_rows(t.graph, costs, notes));
+  for (ir::NodeId id = 0; id < before.size(); ++id)
+    if (before[id] != ir::kNoNode && held[before[id]] && t.now[id] == ir::kNoNode) t.in_blocks.push_back(id);
+  t.notes.insert(t.notes.end(), notes.begin(), notes.end());
+  follow(t, cse(t.graph));
+  follow(t, dce(t.graph));
+}
+
+/// Passes that change the order in which values are combined, or where they are stored.
+void transform_for_target(Transformed& t, const Wishes& wishes) {
+  if (wishes.sums_batches) {
+    follow(t, sum_batches(t.graph));
+    follow(t, dce(t.graph));
+  }
+  if (wishes.reuses_products) {
+    follow(t, reuse_products(t.graph));
+    follow(t, dce(t.graph));
+  }
+  if (wishes.extremes) {
+    follow(t, take_extremes(t.graph));
+    follow(t, dce(t.graph));
+  }
+  if (wishes.reduces_in_order) {
+    follow(t, reduce_in_order(t.graph));
+    follow(t, dce(t.graph));
+  }
+  if (wishes.narrow_indices) follow(t, narrow_indices(t.graph));
+  if (wishes.arranges > 0) follow(t, arrange_operands(t.graph, wishes.arranges));
+  if (wishes.turns_windows) {
+    follow(t, wishes.turns_windows(t.graph));
+    follow(t, dce(t.graph));
+  }
+  if (wishes.places_results) follow(t, wishes.places_results(t.graph));
+  if (wishes.aligns_orders) follow(t, align_orders(t.graph));
+  if (wishes.shares_reductions) {
+    follow(t, share_reductions(t.graph, wishes.reductions->launch_bytes, wishes.reductions->held));
+    follow(t, cse(t.graph));  // what others begin with may be one of the reductions
+    follow(t, dce(t.graph));
+  }
+  if (wishes.reductions) follow(t, split_reductions(t.graph, *wishes.reductions));
+  if (wishes.scans) follow(t, split_scans(t.graph, *wishes.scans));
+}
+
 }  // namespace
 
 std::span<const Pass> passes() { return kPasses; }
 
 Transformed transform(ir::Graph graph, const Wishes& wishes) {
-  Transformed t{std::move(graph), {}, {}};
-  const auto follow = [&](Renumbering step) {
-    for (PatternNote& note : t.notes) {
-      if (note.first != ir::kNoNode) note.first = step[note.first];
-      if (note.last != ir::kNoNode) note.last = step[note.last];
-    }
-    if (t.now.empty()) {
-      t.now = std::move(step);
-      return;
-    }
-    for (ir::NodeId& id : t.now)
-      if (id != ir::kNoNode) id = step[id];
-  };
+  Transformed t{std::move(graph), {}, {}, {}};
   if (wishes.patterns && any_patterns()) {
-    follow(settle_parts(t.graph));
-    follow(cse(t.graph));
+    follow(t, settle_parts(t.graph));
+    follow(t, cse(t.graph));
     std::vector<PatternNote> notes;
-    follow(apply_patterns(t.graph, *wishes.patterns, notes));
+    follow(t, apply_patterns(t.graph, *wishes.patterns, notes));
     t.notes = std::move(notes);
   }
-  if (wishes.products_as_sums) follow(sum_products(t.graph));
-  if (wishes.finds_products) follow(find_products(t.graph));
-  for (const Pass& pass : kPasses) follow(pass.run(t.graph));
-  if (wishes.sums_batches) {
-    follow(sum_batches(t.graph));
-    follow(dce(t.graph));
+  if (wishes.products_as_sums) {
+    if (wishes.blocks) {
+      follow(t, settle_parts(t.graph));
+      follow(t, cse(t.graph));
+      block(t, *wishes.blocks);
+    }
+    follow(t, sum_products(t.graph));
   }
-  if (wishes.reuses_products) {
-    follow(reuse_products(t.graph));
-    follow(dce(t.graph));
-  }
-  if (wishes.extremes) {
-    follow(take_extremes(t.graph));
-    follow(dce(t.graph));
-  }
-  if (wishes.reduces_in_order) {
-    follow(reduce_in_order(t.graph));
-    follow(dce(t.graph));
-  }
-  if (wishes.narrow_indices) follow(narrow_indices(t.graph));
-  if (wishes.arranges > 0) follow(arrange_operands(t.graph, wishes.arranges));
-  if (wishes.turns_windows) {
-    follow(wishes.turns_windows(t.graph));
-    follow(dce(t.graph));
-  }
-  if (wishes.places_results) follow(wishes.places_results(t.graph));
-  if (wishes.aligns_orders) follow(align_orders(t.graph));
-  if (wishes.shares_reductions) {
-    follow(share_reductions(t.graph, wishes.reductions->launch_bytes, wishes.reductions->held));
-    follow(cse(t.graph));  // what others begin with may be one of the reductions
-    follow(dce(t.graph));
-  }
-  if (wishes.reductions) follow(split_reductions(t.graph, *wishes.reductions));
-  if (wishes.scans) follow(split_scans(t.graph, *wishes.scans));
+  if (wishes.finds_products) follow(t, find_products(t.graph));
+  for (const Pass& pass : kPasses) follow(t, pass.run(t.graph));
+  if (wishes.blocks && !wishes.products_as_sums) block(t, *wishes.blocks);
+  transform_for_target(t, wishes);
   std::erase_if(t.notes, [](const PatternNote& note) { return note.last == ir::kNoNode; });
   for (PatternNote& note : t.notes)
     if (note.first == ir::kNoNode) note.first = note.last;

@@ -4,6 +4,7 @@
 // scalars are slots: no pass looks at their values.
 #pragma once
 
+#include "transform/block_rows.h"
 #include "transform/replacement.h"
 #include "transform/split_reductions.h"
 #include "transform/split_scans.h"
@@ -26,11 +27,14 @@ struct Transformed {
   ir::Graph graph;
   Renumbering now;                 // of the node ids before
   std::vector<PatternNote> notes;  // of the graph as it is now
+  /// Held nodes of the graph before whose values are made in blocks, never as a whole.
+  std::vector<ir::NodeId> in_blocks;
 };
 
 /// What else is done for a target and the numeric promises in force.
 struct Wishes {
   bool products_as_sums = false;             // without contractions, see sum_products.h
+  std::optional<BlockCosts> blocks;          // of products whose rows are reduced, see block_rows.h
   bool finds_products = false;               // the other way round, see find_products.h
   bool sums_batches = false;                 // of products, see sum_batches.h
   bool reuses_products = false;              // for sums of others, see reuse_products.h

@@ -1,6 +1,7 @@
 // For each reason a program whose report has it: tests/inspect/reasons.json says what each report is to say.
 // UPDATE_GOLDEN=1 rewrites the file.
 #include "counted.h"
+#include "engine/plan.h"
 #include "engine/plan_variants.h"
 #include "inspect/golden_json.h"
 
@@ -29,7 +30,18 @@ using test::data;
 using Results = std::vector<Tensor>;
 
 /// Where a program's report has the reason.
-enum class On { Cpu, Strict, SixteenThreads, Gpu, WithoutNorms, LargeOnly, Patterns, PatternsOff, Measured };
+enum class On {
+  Cpu,
+  Strict,
+  SixteenThreads,
+  Gpu,
+  WithoutNorms,
+  LargeOnly,
+  Patterns,
+  PatternsOff,
+  Measured,
+  Blocks
+};
 
 struct Program {
   FusionReason reason;
@@ -323,6 +335,22 @@ const std::vector<Program>& programs() {
          const Tensor k = broadcast_to(data({1, 64}, DType::Float16), {std::int64_t{1} << 31, 64});
          return Results{matmul(nn::softmax(matmul(data({1, 64}, DType::Float16), k.T())), k)};
        }},
+      {R::InBlocks, On::Blocks, [] { return Results{logsumexp(matmul(x(), data({96, 200})), 1)}; }},
+      {R::BlocksWanted, On::Blocks,
+       [] {
+         const Tensor y = matmul(x(), data({96, 200}));
+         return Results{logsumexp(y, 1), y};
+       }},
+      {R::BlocksOfOthers, On::Blocks,
+       [] {
+         const Tensor y = matmul(x(), data({96, 200}));
+         return Results{logsumexp(y, 1), logsumexp(y, 0)};
+       }},
+      {R::BlocksMeet, On::Blocks,
+       [] {
+         const Tensor y = matmul(x(), data({96, 200}));
+         return Results{logsumexp(y - max(logsumexp(y, 1)), 1)};
+       }},
       {R::UserCondition, On::Patterns,
        [] { return Results{silu(x().astype(DType::Float64)) * x().astype(DType::Float64)}; }},
       {R::UserShared, On::Patterns,
@@ -396,10 +424,12 @@ class Reasons : public ::testing::Test {
     c.check_nan = c.check_diff = c.check_bounds = false;
     if (c.tier == Tier::Auto) c.tier = Tier::Vm;  // compile nothing
     const ScopedConfig scope(c);
+    engine::set_block_rows(p.on == On::Blocks ? 16 : 0);
     Results results = p.record();
     const FusionRecorder recorder;
     eval(results);
     engine::set_variant_hook(nullptr);
+    engine::set_block_rows(0);
     return recorder.last();
   }
 

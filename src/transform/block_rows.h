@@ -1,0 +1,37 @@
+// block_rows: a product whose every reader reduces its rows is made a block of rows at a time.
+//
+// Cross-entropy of x·w reads the logits (m, n) once and leaves a number a row. As a whole they may be the
+// largest array of a program by far. Here the rows are cut into blocks: slices of x, a product of each, what
+// each row is reduced to, and a join of those few results. A plan's blocks follow each other, so that the
+// memory of one block serves all. Any values of a row will do (maxima, sums of exponentials, an element
+// picked, an argmax, a sort that keeps few), however they depend on each other, since no row is cut: each
+// result is made of the same elements as before.
+#pragma once
+
+#include "transform/replacement.h"
+#include "transform/user_patterns.h"
+
+#include <cstdint>
+#include <vector>
+
+namespace kiln::transform {
+
+/// How large blocks are, and from when on there are some.
+struct BlockCosts {
+  std::int64_t block_bytes;  // of a product that the caches hold until it is read
+  std::int64_t rows;         // of a block at least, where products take long: fewer read w too often …
+  std::int64_t half_rows;    // … where halves are multiplied
+  std::int64_t rows_a_term;  // … and where the sums are short: rows for each of their products
+  std::int64_t saved_bytes;  // of memory, at least
+  bool products = false;     // rows may be operands of other products: no attention is looked for
+  int processors = 0;        // that take a tile of a product each, in turns; 0: turns do not matter
+};
+
+/// Pre: equal nodes are one (cse). Post: verify(graph); every root keeps its value, up to the order in which
+/// another number of rows is multiplied. What is left of rows and held becomes a root, since nothing else
+/// needs it as a whole: as a value of the whole product it would have been in memory. Adds to `notes` what
+/// was cut and, of products that are large enough, which condition was missed; with numbers of the graph
+/// afterwards.
+Renumbering block_rows(ir::Graph& graph, const BlockCosts& costs, std::vector<PatternNote>& notes);
+
+}  // namespace kiln::transform

@@ -1,0 +1,76 @@
+// RowValues: what a graph makes of the rows of a product, row by row.
+//
+// A value's rows are the points of its first axes, as many in all as the product has rows. A node is made row
+// by row if each of its rows is made of the same row of its operands. Those that have a row's elements, or
+// nearly as many, are large. Where all large ones are read row by row, and none is wanted, only small values
+// leave the rows, and a block of rows needs no more memory than a block of the product (block_rows.h).
+#pragma once
+
+#include "transform/nouns.h"
+
+#include "support/why.h"
+
+#include <cstdint>
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace kiln::transform {
+
+class RowValues {
+ public:
+  /// Of a product's m rows; if it has several matrices, these are the rows. `products`: what another product
+  /// makes of rows, its first operand, is made row by row, too.
+  RowValues(const Graph& graph, NodeId product, bool products);
+
+  std::int64_t rows() const { return rows_; }
+  /// Whether they are matrices.
+  bool are_matrices() const { return matrices_; }
+  /// The node's axes that are its rows, counted from the first; nothing: it is made otherwise, or nobody
+  /// needs it.
+  std::optional<std::size_t> axes(NodeId id) const {
+    return prefix_[id] < 0 ? std::nullopt : std::optional(static_cast<std::size_t>(prefix_[id]));
+  }
+  /// The leading axes of these extents that have as many points as there are rows.
+  std::optional<std::size_t> axes_of(ir::Dims dims) const;
+
+  /// Finds out what is made row by row. A condition that is missed, and the node that misses it; or neither.
+  std::pair<Why, NodeId> find();
+
+  /// Whether something of the rows is reduced: find() looked at what the planner may be asked about.
+  bool reduces() const { return reduces_; }
+  /// Small values that others read, or want: ascending.
+  const std::vector<NodeId>& results() const { return results_; }
+  /// Whether a node is made of results.
+  bool is_after(NodeId id) const { return after_[id]; }
+  /// Whether a node is the product, or made of it row by row.
+  bool is_made_of_product(NodeId id) const { return of_product_[id]; }
+
+ private:
+  bool is_large(NodeId id) const { return g_[id].numel > g_[product_].numel / 8; }
+  static bool any_operand(const GraphNode& n, const std::vector<bool>& of);
+  std::optional<std::size_t> through(NodeId x, const GraphNode& n) const;
+  std::optional<std::size_t> through_view(const GraphNode& n) const;
+  std::optional<std::size_t> follow(const GraphNode& n) const;
+  std::optional<std::size_t> follow_gather(const GraphNode& n) const;
+  std::optional<std::size_t> follow_product(const GraphNode& n) const;
+  std::pair<Why, NodeId> follow_all();
+  void keep_needed();
+  bool is_small_map(const GraphNode& n) const;
+  bool is_taken(NodeId id) const;
+  void take_operands();
+  std::pair<Why, NodeId> find_results();
+
+  const Graph& g_;
+  const NodeId product_;
+  const bool products_;
+  std::int64_t rows_ = 1;
+  bool matrices_ = false;
+  bool reduces_ = false;
+  std::vector<std::int8_t> prefix_;  // by node, or -1
+  std::vector<bool> of_product_, after_, wanted_;
+  std::vector<bool> whole_;  // large, and made of the product through large ones: would be stored with it
+  std::vector<NodeId> results_;
+};
+
+}  // namespace kiln::transform

@@ -1,0 +1,319 @@
+#include "transform/block_rows.h"
+
+#include "transform/cse.h"
+#include "transform/dce.h"
+#include "transform/transformed.h"
+
+#include <algorithm>
+#include <functional>
+#include <vector>
+
+namespace kiln::transform {
+namespace {
+
+using ir::GraphBuilder;
+using ir::NodeId;
+using ir::Op;
+using Extents = GraphBuilder::Extents;
+
+constexpr BlockCosts kFour{.block_bytes = 0, .rows = 4, .half_rows = 8, .rows_a_term = 8, .saved_bytes = 0};
+
+struct Cut {
+  std::vector<Extents> products;  // that are left
+  std::vector<FusionReason> notes;
+};
+
+/// What becomes of a graph whose values stay.
+Cut cut(GraphBuilder& b, const BlockCosts& costs = kFour) {
+  cse(b.graph);
+  const auto before = b.values();
+  const std::string text = ir::print(b.graph);
+  std::vector<PatternNote> notes;
+  block_rows(b.graph, costs, notes);
+  ir::verify(b.graph);
+  cse(b.graph);
+  dce(b.graph);
+  ir::verify(b.graph);
+  auto after = b.values();
+  EXPECT_GE(after.size(), before.size());
+  after.resize(before.size());  // what is held besides comes behind the roots
+  EXPECT_EQ(before, after) << text << "became\n" << ir::print(b.graph);
+  Cut out;
+  for (NodeId id = 0; id < b.graph.size(); ++id)
+    if (b.graph[id].op == Op::matmul) out.products.push_back(b.extents(id));
+  for (const PatternNote& note : notes) out.notes.push_back(note.why.reason());
+  return out;
+}
+
+const std::vector<Extents> kThree = {{4, 33}, {4, 33}, {2, 33}};  // of ten rows
+const std::vector<Extents> kWhole = {{10, 33}};
+
+struct Product : GraphBuilder {
+  explicit Product(DType type = DType::Float64, std::int64_t rows = 10, std::int64_t columns = 33)
+      : x(leaf(type, {rows, 7})), w(leaf(type, {7, columns})), y(matmul(x, w)) {}
+  NodeId x, w, y;
+  NodeId rows(Op op, NodeId of) { return reduce(op, of, 0b10); }
+};
+
+TEST(BlockRows, ReductionsOfRowsAreMadeByBlocks) {
+  Product b;
+  b.root(b.rows(Op::reduce_max, b.y));
+  b.root(b.rows(Op::reduce_argmax, b.y));
+  const Cut c = cut(b);
+  EXPECT_EQ(c.products, kThree);
+  EXPECT_EQ(c.notes, std::vector{FusionReason::InBlocks});
+}
+
+TEST(BlockRows, ReductionsThatDependOnEachOther) {
+  Product b;
+  const NodeId scaled = b.op(Op::multiply, {b.y, b.scalar(DType::Float64, 0x3f847ae147ae147b)});  // 0.01
+  const NodeId most = b.rows(Op::reduce_max, scaled);
+  const NodeId e = b.op(Op::exp, {b.op(Op::subtract, {scaled, b.broadcast(most, {10, 33})})});
+  const NodeId sum = b.rows(Op::reduce_sum, e);
+  b.root(b.op(Op::add, {most, b.op(Op::log, {sum})}));
+  EXPECT_EQ(cut(b).products, kThree);
+}
+
+TEST(BlockRows, AnElementThatALabelPicks) {
+  for (const bool gathers : {false, true}) {
+    Product b;
+    const NodeId labels = b.leaf(DType::Int32, {10, 1});  // negative ones, and some out of range
+    NodeId picked;
+    if (gathers) {
+      picked = b.add(Op::gather, {b.y, labels}, ir::Gather{1}, {.dims = Extents{10, 1}});
+    } else {
+      const NodeId columns = b.iota(DType::Int32, {10, 33}, 1);
+      const NodeId zero = b.constant(DType::Float64, 0);
+      picked = b.rows(Op::reduce_sum, b.op(Op::where, {b.op(Op::equal, {columns, labels}), b.y, zero}));
+    }
+    b.root(b.op(Op::subtract, {b.rows(Op::reduce_max, b.y), picked}));
+    EXPECT_EQ(cut(b).products, kThree) << gathers;
+  }
+}
+
+TEST(BlockRows, OperandsOfRowsColumnsAndBoth) {
+  Product b;
+  const NodeId mask = b.op(Op::less, {b.iota(DType::Int32, {10, 33}, 0), b.iota(DType::Int32, {10, 33}, 1)});
+  NodeId y = b.op(Op::add, {b.y, b.leaf(DType::Float64, {33})});
+  y = b.op(Op::multiply, {y, b.leaf(DType::Float64, {10, 1})});
+  y = b.op(Op::subtract, {y, b.op(Op::abs, {b.leaf(DType::Float64, {10, 33})})});
+  y = b.op(Op::where, {mask, y, b.broadcast(b.leaf(DType::Float64, {1, 33}), {10, 33})});
+  b.root(b.rows(Op::reduce_sum, y));
+  const Cut c = cut(b);
+  EXPECT_EQ(c.products, kThree);
+  // the map of memory is made by blocks, too
+  for (const ir::GraphNode& n : b.graph.nodes) EXPECT_TRUE(n.op != Op::abs || n.dims[0] < 10);
+}
+
+TEST(BlockRows, RowsOfABatch) {
+  GraphBuilder b;
+  const NodeId x = b.leaf(DType::Float64, {2, 5, 7}), w = b.leaf(DType::Float64, {7, 33});
+  NodeId y = b.reshape(b.matmul(b.reshape(x, {10, 7}), w), {2, 5, 33});
+  y = b.op(Op::multiply, {y, b.leaf(DType::Float64, {5, 33})});
+  y = b.op(Op::add, {y, b.leaf(DType::Float64, {2, 1, 1})});
+  b.root(b.reduce(Op::reduce_max, y, 0b100));
+  EXPECT_EQ(cut(b).products, kThree);
+}
+
+TEST(BlockRows, BatchesOfMatrices) {
+  GraphBuilder b;
+  const NodeId y = b.matmul(b.leaf(DType::Float64, {5, 2, 2, 7}), b.leaf(DType::Float64, {5, 2, 7, 33}));
+  b.root(b.reduce(Op::reduce_max, y, 0b1000));
+  EXPECT_EQ(cut(b).products,
+            (std::vector<Extents>{{2, 2, 33}, {2, 2, 33}, {2, 2, 33}, {2, 2, 33}, {2, 2, 33}}));
+}
+
+TEST(BlockRows, OneMatrixWithAxesOfOne) {
+  GraphBuilder b;
+  const NodeId y = b.matmul(b.leaf(DType::Float64, {1, 10, 7}), b.leaf(DType::Float64, {1, 7, 33}));
+  b.root(b.reduce(Op::reduce_min, y, 0b101));
+  EXPECT_EQ(cut(b).products, kThree);
+}
+
+TEST(BlockRows, ViewsThatKeepRows) {
+  Product b;
+  const NodeId cubes = b.reshape(b.y, {10, 3, 11});
+  const NodeId turned = b.permute(cubes, {0, 2, 1});
+  const NodeId part = b.slice(turned, {10, 10, 3}, {0, 1, 10, -1, 0, 1});
+  b.root(b.reduce(Op::reduce_max, part, 0b010));
+  EXPECT_EQ(cut(b).products, kThree);
+}
+
+TEST(BlockRows, ScansAndSortsOfRows) {
+  Product b;
+  b.root(b.rows(Op::reduce_max, b.scan(Op::scan_sum, b.y, ir::Scan{1})));
+  b.root(b.add(Op::sort, {b.y}, ir::Sort{1, true}, {.dims = Extents{10, 3}}));
+  EXPECT_EQ(cut(b).products, kThree);
+}
+
+TEST(BlockRows, ProductsOfRowsWhereNoAttentionIsLookedFor) {
+  for (const bool matrices : {false, true}) {
+    GraphBuilder b;
+    const NodeId x = matrices ? b.leaf(DType::Float64, {5, 4, 7}) : b.leaf(DType::Float64, {10, 7});
+    const NodeId w = matrices ? b.leaf(DType::Float64, {5, 7, 90}) : b.leaf(DType::Float64, {7, 90});
+    const NodeId v = matrices ? b.leaf(DType::Float64, {5, 90, 6}) : b.leaf(DType::Float64, {90, 6});
+    const NodeId y = b.matmul(x, w);
+    const NodeId most = b.reduce(Op::reduce_max, y, matrices ? 0b100 : 0b10);
+    b.root(b.matmul(b.op(Op::tanh, {b.op(Op::subtract, {y, most})}), v));
+    BlockCosts costs = kFour;
+    costs.products = true;
+    EXPECT_EQ(cut(b, costs).products.size(), matrices ? 10u : 6u);
+  }
+}
+
+TEST(BlockRows, AFewMapsOfResultsStayWithThem) {
+  Product b;
+  const NodeId loss = b.op(Op::log, {b.op(Op::abs, {b.rows(Op::reduce_sum, b.y)})});
+  b.root(b.reduce(Op::reduce_sum, loss, 0b11));
+  EXPECT_EQ(cut(b).products, kThree);
+  const auto is_join = [](const ir::GraphNode& n) { return n.op == Op::join; };
+  const auto join = std::ranges::find_if(b.graph.nodes, is_join);
+  ASSERT_NE(join, b.graph.nodes.end());
+  EXPECT_EQ(b.graph[join->in[0]].op, Op::log);
+}
+
+TEST(BlockRows, FewRowsOfALastBlockJoinTheOneBefore) {
+  Product b(DType::Float64, 17);
+  b.root(b.rows(Op::reduce_max, b.y));
+  BlockCosts costs = kFour;
+  costs.rows = 8;
+  EXPECT_EQ(cut(b, costs).products, (std::vector<Extents>{{8, 33}, {9, 33}}));
+}
+
+TEST(BlockRows, CostsDecide) {
+  const auto blocks = [](DType type, const BlockCosts& costs, std::int64_t rows = 10) {
+    Product b(type, rows);
+    b.root(b.rows(Op::reduce_max, b.y));
+    return cut(b, costs).products.size();
+  };
+  EXPECT_EQ(blocks(DType::Float16, kFour), 2u) << "halves have blocks of their own";
+  EXPECT_EQ(
+      blocks(DType::Float32,
+             {.block_bytes = 5 * 33 * 4, .rows = 1, .half_rows = 1, .rows_a_term = 1, .saved_bytes = 0}),
+      2u);
+  EXPECT_EQ(
+      blocks(DType::Float32,
+             {.block_bytes = 0, .rows = 4, .half_rows = 4, .rows_a_term = 4, .saved_bytes = 6 * 33 * 4}),
+      3u);
+  EXPECT_EQ(
+      blocks(DType::Float32,
+             {.block_bytes = 0, .rows = 4, .half_rows = 4, .rows_a_term = 4, .saved_bytes = 6 * 33 * 4 + 1}),
+      1u);
+  EXPECT_EQ(blocks(DType::Float32, kFour, 1), 1u);
+  EXPECT_EQ(blocks(DType::Float32, kFour, 1000), 32u) << "no more than a join takes";
+}
+
+TEST(BlockRows, MoreRowsWhereProcessorsWouldIdle) {
+  const auto rows = [](int processors) {
+    Product b(DType::Float32, 7 * 128, 20);
+    b.root(b.rows(Op::reduce_argmax, b.op(Op::add, {b.y, b.leaf(DType::Float32, {896, 20})})));
+    std::vector<std::int64_t> out;
+    for (const Extents& e : cut(b, {.block_bytes = 0,
+                                    .rows = 128,
+                                    .half_rows = 128,
+                                    .rows_a_term = 128,
+                                    .saved_bytes = 0,
+                                    .processors = processors})
+                                .products)
+      out.push_back(e[0]);
+    return out;
+  };
+  using Rows = std::vector<std::int64_t>;
+  EXPECT_EQ(rows(1), (Rows{128, 128, 128, 128, 128, 128, 128}));
+  EXPECT_EQ(rows(3), (Rows{256, 256, 256, 128}));
+}
+
+/// Why a program of a product is left alone.
+std::vector<FusionReason> missed(const std::function<void(Product&)>& program) {
+  Product b;
+  program(b);
+  const Cut c = cut(b);
+  EXPECT_EQ(c.products.front(), kWhole.front());
+  return c.notes;
+}
+
+using Reasons = std::vector<FusionReason>;
+
+TEST(BlockRows, AProductThatIsWantedStays) {
+  const Reasons wanted = {FusionReason::BlocksWanted};
+  EXPECT_EQ(missed([](Product& b) {
+              b.root(b.rows(Op::reduce_max, b.y));
+              b.root(b.y);
+            }),
+            wanted);
+  EXPECT_EQ(missed([](Product& b) {
+              const NodeId most = b.rows(Op::reduce_max, b.y);
+              const NodeId spread = b.broadcast(most, {10, 33});
+              b.root(b.rows(Op::reduce_sum, b.op(Op::subtract, {b.y, spread})));
+              b.root(b.op(Op::exp, {spread}));
+            }),
+            wanted);
+}
+
+TEST(BlockRows, OfWhatHandlesHoldResultsOfRowsAreStored) {
+  Product b;
+  const NodeId most = b.rows(Op::reduce_max, b.y);
+  b.root(b.rows(Op::reduce_sum, b.op(Op::exp, {b.op(Op::subtract, {b.y, most})})));
+  b.graph[b.y].held = b.graph[most].held = true;
+  EXPECT_EQ(cut(b).products, kThree);
+  const auto held = [](const ir::GraphNode& n) { return n.held; };
+  EXPECT_EQ(std::ranges::count_if(b.graph.nodes, held), 2) << "the sum and the maximum";
+}
+
+TEST(BlockRows, AProductWhoseColumnsAreReadStays) {
+  const Reasons others = {FusionReason::BlocksOfOthers};
+  EXPECT_EQ(missed([](Product& b) {
+              b.root(b.rows(Op::reduce_max, b.y));
+              b.root(b.reduce(Op::reduce_max, b.y, 0b01));
+            }),
+            others);
+  EXPECT_EQ(missed([](Product& b) {
+              b.root(b.rows(Op::reduce_max, b.y));
+              b.root(b.reduce(Op::reduce_max, b.permute(b.y, {1, 0}), 0b01));
+            }),
+            others);
+  EXPECT_EQ(missed([](Product& b) {
+              const NodeId most = b.rows(Op::reduce_max, b.y);
+              const NodeId e = b.op(Op::exp, {b.op(Op::subtract, {b.y, most})});
+              b.root(b.matmul(e, b.leaf(DType::Float64, {33, 5})));
+            }),
+            others)
+      << "another product";
+}
+
+TEST(BlockRows, WhatAllRowsGiveMeetsNoBlock) {
+  EXPECT_EQ(missed([](Product& b) {
+              const NodeId most = b.reduce(Op::reduce_max, b.rows(Op::reduce_max, b.y), 0b01);
+              b.root(b.rows(Op::reduce_sum, b.op(Op::subtract, {b.y, most})));
+            }),
+            Reasons{FusionReason::BlocksMeet});
+}
+
+TEST(BlockRows, WithoutReductionsOfRowsNothingIsSaid) {
+  EXPECT_EQ(missed([](Product& b) { b.root(b.op(Op::exp, {b.y})); }), Reasons{});
+  EXPECT_EQ(missed([](Product& b) { b.root(b.reduce(Op::reduce_max, b.y, 0b11)); }), Reasons{});
+}
+
+TEST(BlockRows, ValuesOfRowsMayMeetLargeValuesElsewhere) {
+  Product b;
+  const NodeId most = b.rows(Op::reduce_max, b.y);
+  b.root(b.op(Op::subtract, {b.leaf(DType::Float64, {10, 33}), most}));
+  EXPECT_EQ(cut(b).products, kThree);
+}
+
+TEST(BlockRows, TwoProductsOneAfterTheOther) {
+  Product b;
+  const NodeId most = b.rows(Op::reduce_max, b.y);
+  const NodeId next = b.matmul(b.op(Op::multiply, {b.x, most}), b.w);
+  b.root(b.rows(Op::reduce_sum, next));
+  EXPECT_EQ(cut(b).products.size(), 6u);
+}
+
+TEST(BlockRows, OneColumnIsNoRow) {
+  Product b(DType::Float64, 10, 1);
+  b.root(b.rows(Op::reduce_max, b.y));
+  EXPECT_EQ(cut(b).products.size(), 1u);
+}
+
+}  // namespace
+}  // namespace kiln::transform
