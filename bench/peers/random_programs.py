@@ -148,6 +148,9 @@ def jax_ops():
             return jax.lax.conv_general_dilated(x[0], x[1], [stride] * len(space), [(padding, padding)] * len(space),
                                                 dimension_numbers=(*orders, orders[0]), feature_group_count=groups)
 
+        def matmul(self, step, x, axes, sizes):
+            return jnp.matmul(x[0], x[1])
+
         def attention(self, step, x, axes, sizes):
             scores = jnp.einsum("bhtd,bhsd->bhts", x[0], x[1]).astype(jnp.promote_types(x[0].dtype, jnp.float32))
             weights = jax.nn.softmax(scores * x[0].shape[-1] ** -0.5, axis=-1).astype(x[0].dtype)
@@ -258,6 +261,9 @@ def torch_ops():
             x = [t.movedim(-1, 1) for t in x] if last else x
             y = f(x[0], x[1], None, stride, padding, 1, groups)
             return y.movedim(1, -1) if last else y
+
+        def matmul(self, step, x, axes, sizes):
+            return torch.matmul(x[0], x[1])
 
         def attention(self, step, x, axes, sizes):
             return functional.scaled_dot_product_attention(*x)

@@ -69,6 +69,50 @@ void attention(RandomProgram& p, Draw& d, std::int64_t n) {
   p.instructions = number_of(key) * 2 * static_cast<double>(rows);
 }
 
+/// What is left of the rows of a product: losses, scores, positions.
+void product_rows(RandomProgram& p, Draw& d, std::int64_t n) {
+  ProgramWriter w(p);
+  const DType dtype = draw_float(d), computed = is_half(dtype) ? DType::Float32 : dtype;
+  const std::int64_t columns = std::min(d.of(Integers{2, 33, 100, 1000, 4096, 32000, 50257, 128256}), n / 8);
+  const std::int64_t rows = std::max<std::int64_t>(n / columns / d.of(Integers{1, 2, 8}), 1);
+  const std::int64_t depth = std::clamp<std::int64_t>(d.of(Integers{1, 8, 31, 64, 200, 768}), 1,
+                                                      std::max<std::int64_t>(n / columns, 1));
+  const int product =
+      w.step({.op = "matmul", .in = {w.input({rows, depth}, dtype), w.input({depth, columns}, dtype)}});
+  int y = computed == dtype ? product : w.cast(product, computed);
+  if (d.chance(1, 3)) y = w.binary("add", y, w.input({columns}, computed));
+  if (d.chance(1, 3)) y = w.with_number("multiply", y, 0.25);
+  if (d.chance(1, 5)) y = w.unary("tanh", y);
+  const auto picked = [&] {
+    const int label = w.input({rows, 1}, DType::Int32, 0, static_cast<double>(columns));
+    return w.step({.op = "take_along", .in = {y, label}, .axes = {1}});
+  };
+  switch (d.between(0, 5)) {
+    case 0: {
+      const int loss = w.binary("subtract", w.reduce("logsumexp", y, {1}, true), picked());
+      w.output(d.chance(1, 2) ? loss : w.reduce("mean", loss, {0, 1}, false));
+      break;
+    }
+    case 1: {
+      const int most = w.reduce("max", y, {1}, true);
+      const int sum = w.reduce("sum", w.unary("exp", w.binary("subtract", y, most)), {1}, true);
+      w.output(w.binary("subtract", w.binary("add", most, w.unary("log", sum)), picked()));
+      break;
+    }
+    case 2: w.output(w.reduce(d.chance(1, 2) ? "max" : "var", y, {1}, false)); break;
+    case 3: w.output(w.step({.op = d.chance(1, 2) ? "argmax" : "argmin", .in = {y}, .axes = {1}})); break;
+    case 4:
+      w.output(w.step(
+          {.op = "topk_values", .in = {y}, .axes = {1}, .sizes = {std::min<std::int64_t>(columns, 2)}}));
+      break;
+    case 5:  // a near miss, or two results
+      w.output(w.reduce("mean", y, {1}, false));
+      w.output(w.reduce("max", y, {d.between(0, 1)}, false));
+      break;
+  }
+  p.instructions = static_cast<double>(rows * columns * depth);
+}
+
 /// Pictures (or rows) with more or fewer pixels.
 void interpolation(RandomProgram& p, Draw& d, std::int64_t n) {
   ProgramWriter w(p);
@@ -102,6 +146,7 @@ const std::vector<NamedFamily>& layer_families() {
       {"convolution", convolution},
       {"attention", attention},
       {"interpolation", interpolation},
+      {"product_rows", product_rows},
   };
   return families;
 }

@@ -134,6 +134,7 @@ const std::map<std::string, Record>& operations() {
       {"topk_values",
        [](const RandomStep& s, In in) { return topk(in[0], Whole(s.sizes.at(0)), axis_of(s)).values; }},
       {"conv", convolved},
+      {"matmul", [](const RandomStep&, In in) { return matmul(in[0], in[1]); }},
       {"attention", [](const RandomStep&, In in) { return nn::attention(in[0], in[1], in[2]); }},
       {"interpolate", resized},
       {"astype", [](const RandomStep& s, In in) { return in[0].astype(s.dtype); }},
