@@ -55,7 +55,9 @@ struct Chip {
   double slab_bytes = 0;   // that one unit of work holds on chip: a core, or a cluster of blocks
   double cache_bytes = 0;  // that all of them share or have together
   double line_bytes = 0;   // the least stretch that is read from memory
-  double per_ms = 0;       // float32 instructions on single elements
+  double per_ms = 0;       // float32 additions, products, or both in one, on single elements
+  // The time of other instructions, in those: a float32 minimum or maximum, and the same of float64.
+  double extreme = 1, doubled = 2, doubled_extreme = 2;
   double launch_ms = 0;
 };
 

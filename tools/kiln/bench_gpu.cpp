@@ -142,10 +142,17 @@ class GpuBench final : public BenchDevice {
   Chip chip() override {
     const double shared = info_.shared_per_block_optin;
     constexpr double kClusterBlocks = 8;  // of one cluster, everywhere where there are clusters
+    // The throughput table of CUDA's programming guide: 128 float32 additions a multiprocessor and clock, 64
+    // minima (a pipe that also compares and selects), 64 float64 additions, or 2 on cards for graphics. A
+    // float64 minimum is no instruction: a comparison, which counts as an addition, and two selections.
+    const bool doubles = info_.major >= 8 && info_.minor == 0 && info_.major <= 10;
     return {.slab_bytes = info_.clusters ? kClusterBlocks * shared : shared,
             .cache_bytes = static_cast<double>(info_.l2_bytes),
             .line_bytes = 32,
             .per_ms = 128.0 * info_.sm_count * info_.clock_khz,
+            .extreme = 2,
+            .doubled = doubles ? 2.0 : 64.0,
+            .doubled_extreme = 4,
             .launch_ms = launch_us_ * 1e-3};
   }
   void trim() const override { trim_memory(Device::cuda(index_)); }

@@ -65,7 +65,10 @@ struct RandomProgram {
   double input_bytes = 0, output_bytes = 0;  // each input read once, each output written once
   double slab_bytes = 0;  // what must stay on chip so that `again_bytes` are not read a second time
   double again_bytes = 0;
-  double instructions = 0;  // for each element, where they may take longer than memory: pairwise work
+  /// Instructions on single elements, where they may take longer than memory: pairwise work. How many of them
+  /// are minima and maxima, and whether all are on float64.
+  double instructions = 0, extremes = 0;
+  bool doubles = false;
   /// Rows of a table that indices choose: `moved` times `row_bytes` bytes in all.
   struct Rows {
     double count = 0, row_bytes = 0, table_bytes = 0;

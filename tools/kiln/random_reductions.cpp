@@ -121,12 +121,20 @@ void pairwise(RandomProgram& p, Draw& d, std::int64_t n) {
   const bool product = d.chance(1, 5);
   int f = w.binary(product ? "multiply" : d.chance(1, 4) ? "minimum" : "subtract", x, y);
   if (p.steps.back().op == "subtract") f = d.chance(1, 2) ? w.unary("abs", f) : w.binary("multiply", f, f);
+  const bool square = p.steps.back().op == "multiply" && !product;
+  const bool least = p.steps.back().op == "minimum";
   const int r = w.reduce(d.of(std::vector<std::string>{"sum", "sum", "max", "min"}), f, {2}, false);
+  const bool sum = p.steps.back().op == "sum";
   if (d.chance(1, 3))
     w.output(w.reduce("argmin", r, {1}, false));
   else
     w.output(narrowed(w, r, dtype));
-  p.instructions = static_cast<double>(rows * columns * k) * (product ? 1 : 2);
+  // A product is added by one instruction; absolute values are part of the instruction that reads them.
+  const auto all = static_cast<double>(rows * columns * k);
+  p.instructions = all * (sum ? (product ? 1 : 2) : square ? 3 : 2);
+  p.extremes = all * (static_cast<int>(least) + static_cast<int>(!sum));
+  p.doubles = dtype == DType::Float64 &&
+              !(product && sum);  // (that is a matrix product, which has a rate of its own)
 }
 
 void several(RandomProgram& p, Draw& d, std::int64_t n) {

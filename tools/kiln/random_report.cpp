@@ -140,6 +140,8 @@ std::string random_json(const std::vector<RandomRow>& rows, const BenchDevice& d
                   {"footprint_bytes", r.program.input_bytes + r.program.output_bytes},
                   {"least_bytes", r.least_bytes},
                   {"instructions", r.program.instructions},
+                  {"extremes", r.program.extremes},
+                  {"doubles", r.program.doubles},
                   {"kernels", r.kernels},
                   {"compiled", !r.fell_back}});
     } else {
