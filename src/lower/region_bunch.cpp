@@ -185,9 +185,11 @@ E RegionLowering::tile_index(DType type) { return tile_row_ * konst(tile_pitch(t
 E RegionLowering::tile_value(std::uint32_t buffer) {
   const DType type = k_.buffers[buffer].dtype;
   return load(buffer, type,
-              s_.form == Form::Tiles     ? tile_index(type)
-              : s_.form == Form::Columns ? column_index(type)
-                                         : bunch_index(type));
+              reduces_tiles() && s_.form == Form::SplitColumns
+                  ? inner_position(type) * konst(tile_pitch(type)) + lane_
+              : s_.form == Form::Tiles || reduces_tiles() ? tile_index(type)
+              : s_.form == Form::Columns                  ? column_index(type)
+                                                          : bunch_index(type));
 }
 
 }  // namespace kiln::lower

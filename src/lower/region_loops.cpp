@@ -378,7 +378,7 @@ E RegionLowering::whole_of(Groups order) {
 void RegionLowering::phase_loops(Body& into, Groups order, bool vector,
                                  const std::optional<Range>& outermost) {
   forget();
-  const bool together = s_.together && order.size() > 1;
+  const bool together = s_.together && (order.size() > 1 || reduces_tiles());
   // Few elements in one block, so that kernels are fewer, but for values in parts, which cost more to combine
   // than to keep. Short rows on lanes are never cut.
   const bool columns = !vector && s_.lane_axis == last_group() && (s_.tile == 1 || target_.gpu) &&

@@ -17,6 +17,7 @@
 //   region_turned.cpp   the same on a CPU, where lanes are rows
 //   region_product.cpp  the epilogue of a matrix product; region_partners.cpp: of two columns of a row
 //   region_made.cpp     an operand that a matrix product makes on the way
+//   region_crossed.cpp  reductions of operands that are contiguous along different axes
 //   region_split.cpp    partial results of chunks, and the finish section that combines them
 //
 // Invariant: expressions stand for values in the current environment: the coordinates in axis_, the phase,
@@ -377,17 +378,21 @@ class RegionLowering {
 
   // Forms.
   std::vector<int> groups_of_repeats(Groups outer) const;
-  void build_map();
+  void build_map(), build_rows();
   void build_rows_inside(LoopDecl grid, Groups row);
   void build_rounds(LoopDecl grid, Groups outer, Groups together);
-  void build_rows();
   std::pair<E, std::int64_t> enter_tile(E item);
   void build_tiles();
+  bool reduces_tiles() const, may_reduce_tiles() const;
+  std::vector<int> groups_around_tiles() const;
+  std::pair<Range, E> enter_tile_rows(E number);
+  std::int64_t count_tiles() const;
+  void reduce_tile(Body& body, E group, E chunk), reduce_tiles(Body& body, E chunk);
   void stage_tile(Body& body, const Range& rows, const Range& columns, Groups column_groups);
   std::int64_t tile_pitch(DType type) const;
   E tile_index(DType type);
   E tile_value(std::uint32_t buffer);
-  void build_columns();
+  void build_columns(), build_bunch();
   std::vector<int> column_groups() const;
   std::pair<Range, std::int64_t> enter_columns(E item, E block_length);
   bool is_held(const Entry& e) const;
@@ -401,7 +406,6 @@ class RegionLowering {
   E bunch_index(DType type);
   std::uint32_t bunch_tile(DType type, std::int64_t elements);
   Stmt copy_loop(const Range& elements, const Fill& fill);
-  void build_bunch();
   bool one_for_a_slab(const Entry& e) const;
   bool read_by_slabs(const Entry& e) const;
   std::vector<int> slab_groups(bool reduced_too = true) const;
@@ -409,7 +413,6 @@ class RegionLowering {
   E result_index(const Pulled::Output& o);
   void turn_operands(Body& into, const Range& slabs);
   void turn_results(Body& into, const Range& slabs, const Pulled::Output& o, std::uint32_t tile);
-  void build_turned();
   int axis_folded() const;
   bool folds_in_blocks() const;
   void place_lane(int group, E at);
@@ -423,10 +426,8 @@ class RegionLowering {
   void at_points(Body& into, const Fill& fill);
   E folded_value(const Reduction& r);
   void make_fold_buffers();
-  void build_folded();
-  void build_stripes();
-  void build_split();
-  void build_nest();
+  void build_folded(), build_turned();
+  void build_stripes(), build_split(), build_nest();
   void inner_level(Body& body);
   void build_slab();
   void stage_slab(Body& into, const Range& slab);
@@ -447,8 +448,7 @@ class RegionLowering {
   bool runs_now(const Scan& s) const;
   void declare_scans(LoopDecl& outermost);
   void scan_updates(Body& body);
-  void build_chain();
-  void chain_totals(Body& body, E item, const Range& range);
+  void build_chain(), chain_totals(Body& body, E item, const Range& range);
   void link_chunks(Body& body, E item, E chunk);
   void add_totals(Body& body, E item, E chunk);
   E bytes_to_next_chunk(const Entry& e);
@@ -509,7 +509,7 @@ class RegionLowering {
 
   // Chunks of the outermost reduced axis, and the finish section.
   void declare_chunks();
-  void reduce_chunk(Body& body, E chunk);
+  void reduce_chunk(Body& body, E chunk), store_partials(Body& body, E chunk);
   void over_group(Body& into, E group, Groups columns, E block_length, const Fill& fill);
   void build_finish(std::int64_t groups, Groups columns, E block_length, const std::vector<AccDecl>& accs);
   void share_columns();

@@ -12,9 +12,11 @@
 namespace kiln::lower {
 
 void RegionLowering::declare_chunks() {
-  chunks_ = ceil_div(s_.together ? product(reduced_groups())
-                                 : groups_[static_cast<std::size_t>(reduced_groups().front())].extent,
-                     s_.chunk);
+  chunks_ = reduces_tiles()
+                ? ceil_div(count_tiles(), s_.form == Form::Split ? s_.chunk : 1)
+                : ceil_div(s_.together ? product(reduced_groups())
+                                       : groups_[static_cast<std::size_t>(reduced_groups().front())].extent,
+                           s_.chunk);
   rows_ = product(kept_groups());
   n_chunks_ = size(kChunks, chunks_);
   n_rows_ = size(kRows, rows_);
@@ -26,8 +28,12 @@ void RegionLowering::build_split() {
   const auto [group, chunk] = divide_with_rest(var(grid.var), n_chunks_);
   const std::vector<int> columns =
       s_.form == Form::SplitColumns ? std::vector<int>{last_group()} : std::vector<int>{};
-  over_group(grid.body, group, columns, konst(s_.block),
-             [&, c = chunk](Body& body) { reduce_chunk(body, c); });
+  if (reduces_tiles() && !columns.empty())
+    reduce_tile(grid.body, group, chunk);
+  else
+    over_group(grid.body, group, columns, konst(s_.block), [&, c = chunk](Body& body) {
+      reduces_tiles() ? reduce_tiles(body, c) : reduce_chunk(body, c);
+    });
   const std::int64_t groups =
       columns.empty() ? rows_ : product(kept_groups({last_group()})) * blocks_of(last_group());
   close_grid(std::move(grid), groups * chunks_);
@@ -71,6 +77,10 @@ void RegionLowering::reduce_chunk(Body& body, E chunk) {
   const E whole = s_.together ? whole_of(reduced) : extent(reduced.front());
   const Range range = block_range(chunk, size(kChunk, s_.chunk), whole);
   phase_loops(body, reduced, s_.form == Form::Split, range);
+  store_partials(body, chunk);
+}
+
+void RegionLowering::store_partials(Body& body, E chunk) {
   const E row = row_index();
   for (Reduction& r : reductions_) {
     const E total = total_of(r);

@@ -106,8 +106,9 @@ struct Facts {
   int across_narrowest = 4;  // bytes of an element of the operands that are contiguous along them, the fewest
   int bunch_bytes = 0;   // GPU: of what is stored and loaded along all axes as one, an element; 0: nothing is
   int bunch_vector = 1;  // the elements that 16-byte accesses of all these allow
-  int bunch_operands = 0;  // of these the loads
-  int across_bytes = 4;    // those bytes of all these operands together
+  int bunch_operands = 0;       // of these the loads
+  int across_bytes = 4;         // those bytes of all these operands together
+  bool reduces_across = false;  // GPU: these axes are reduced, in any order
 };
 
 struct Schedule {
@@ -116,6 +117,7 @@ struct Schedule {
   int lane_axis = 0;  // Columns: the axis on lanes; Flat, Rows, Tiles: the first of those on lanes together
   std::int64_t block = 0;  // elements of the vector axis a grid item covers
   std::int64_t run = 0;    // Tiles: elements of the axis `across`, and of those with it, a grid item covers;
+                           // GPU, Split…: the same of a tile, or 0, and `chunk` are tiles then;
                            // GPU, Columns, Slab: bytes of shared memory for what is read again
   int run_lanes = 1;       // Tiles: lanes along them while the tile is written
   std::int64_t slabs = 0;  // Bunch: of a grid item, which has room for `run` bytes

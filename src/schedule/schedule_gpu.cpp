@@ -3,7 +3,7 @@
 //
 // Rows that are read more than once stay in registers while a team can hold them: `steps` vectors a thread.
 // Steps and teams come in few sizes, so that few kernels serve all row lengths.
-#include "schedule/extents.h"
+#include "schedule/schedule_gpu.h"
 
 #include <algorithm>
 #include <array>
@@ -14,9 +14,7 @@
 namespace kiln::schedule {
 namespace {
 
-constexpr int kBlock = 256;  // threads of a block, where nothing says otherwise
 constexpr int kMaxBlock = 1024;
-constexpr int kSmallBlock = 64;   // threads of a map that would leave multiprocessors without work
 constexpr int kHeld = 16;         // registers for a row's values in a thread, where vectors are short, …
 constexpr int kHeldByLanes = 32;  // … in a thread of a warp, or of the largest block, …
 constexpr int kMostHeld = 48;     // … and where vectors are whole,
@@ -24,71 +22,27 @@ constexpr int kMostOfLarge = 32;  // but in a larger block, of which few share a
 constexpr int kHeldVectors = 6;   // vectors of a held row that a thread loads, all in flight together
 constexpr int kReadVectors = 4;   // vectors of a row read once by a thread of a block, …
 constexpr int kReadByLanes = 8;   // … and of a warp
-constexpr int kLongBody = 30;     // primitives from which code for several elements takes long to compile
 constexpr std::int64_t kSplitAbove = 16384;  // shorter reductions are not worth a second stage, …
 constexpr std::int64_t kLong = 65536;        // … nor these where rows nearly keep all multiprocessors busy
 constexpr int kTileResults = 32;             // of a thread where each is of a pair, …
 constexpr int kStrips = 4;                   // columns of such a thread where they are no vectors
 constexpr int kTileAccumulators = 64;        // of a thread of a team that has several rows' results
 constexpr std::int64_t kAddedByThread = 32;  // elements that such a thread adds up one after the other
-constexpr int kWarp = 32;
-constexpr int kTileBlock = 128;   // … and threads of a block
-constexpr int kShortRow = 8;      // adjacent elements one thread reduces alone
-constexpr int kFewVectors = 4;    // of a row, which leave a team's threads without work
-constexpr int kShortColumn = 64;  // the same of columns, few of which are adjacent, …
-constexpr int kIdleColumn = 32;   // … or which leave lanes of a warp idle
+constexpr int kTileBlock = 128;              // … and threads of a block
+constexpr int kShortRow = 8;                 // adjacent elements one thread reduces alone
+constexpr int kFewVectors = 4;               // of a row, which leave a team's threads without work
+constexpr int kShortColumn = 64;             // the same of columns, few of which are adjacent, …
+constexpr int kIdleColumn = 32;              // … or which leave lanes of a warp idle
 // elements of a scan's chunk: read a second time from the second cache
 constexpr std::int64_t kChainChunk = 16384;
 constexpr std::int64_t kFewRows = 512;  // scanned by the largest blocks
 constexpr int kWaves = 4;               // blocks a multiprocessor when work is cut freely
 
-constexpr std::int64_t kTile = 64;       // elements each way of a tile in shared memory
-constexpr std::int64_t kShortTile = 16;  // where an axis has no more than that, …
-constexpr std::int64_t kLongTile = 256;  // … and beside it, where the other axis has so many:
-constexpr std::int64_t kLongRun = 4096;
-constexpr std::int64_t kMostAcross = 1024;  // bytes of a tile's operands along a long side
-constexpr int kBank = 4;                    // bytes of shared memory that a thread reads or writes at once
-constexpr std::int64_t kLeastTile = 4;
-constexpr std::int64_t kLeastFitted = 128, kFittedBelow = 8192;  // elements of a row that items are cut to
 constexpr int kFewColumns = 16;  // of a scan, which would leave half of a warp idle
 constexpr int kNarrow = 8;       // threads across columns that are vectors (128 bytes a row), or few
 constexpr int kLeastRows = 8;    // of a part of a team
-constexpr int kBusy = 512;       // threads that keep a multiprocessor's loads in flight
 constexpr std::int64_t kMostColumns = 112 << 10;  // bytes of columns that a block keeps to read them again
 constexpr int kColumnRegisters = 40;  // of a thread: loads in flight and accumulators of its columns
-
-/// Whether a thread's accesses are short: more of them must be in flight.
-bool narrow_accesses(const Facts& f, int lanes) { return lanes * f.widest_bytes < 16; }
-
-/// Loads in flight hide the latency of memory: about as many vectors a thread whatever the number of
-/// operands. A long body leaves time enough for the other threads' loads.
-int map_steps(const Facts& f, int lanes) {
-  if (f.loads > 3 && narrow_accesses(f, lanes) && f.prims < 2 * kLongBody)
-    return 4;  // an item's begin counts
-  if (f.prims >= kLongBody || f.loads > 3) return 1;
-  return (f.loads > 1 ? 2 : 4) * (narrow_accesses(f, lanes) ? 2 : 1);
-}
-
-/// Elements that cannot be read as vectors, along an axis of middling length: where an item begins is
-/// computed once for all elements of a thread, not for each, as it is where an item has elements of several
-/// rows. Teams and steps are few; the pair that leaves the least work idle is taken.
-bool fit_row(std::int64_t row, const Facts& f, Schedule& s) {
-  constexpr int kTeams[] = {256, 64}, kSteps[] = {8, 4};
-  constexpr double kStart = 1;  // what the begin of an item costs, in elements of a thread
-  if (row < kLeastFitted || row >= kFittedBelow) return false;
-  double best = 0;
-  for (const int team : kTeams)
-    for (const int steps : kSteps) {
-      const std::int64_t block = std::int64_t{team} * steps;
-      const double used = static_cast<double>(row) / static_cast<double>(ceil_div(row, block) * block);
-      const double score = used * steps / (steps + kStart);
-      if ((steps > 4 && f.prims >= kLongBody) || score <= best) continue;
-      best = score;
-      s.steps = steps;
-      s.threads = {kBlock, static_cast<std::uint16_t>(team)};
-    }
-  return true;
-}
 
 /// The team and steps that hold a row in registers; false when it is too long. A row of more than 256 vectors
 /// of one or two operands takes two thirds of its block's places or more: a thread without an element has the
@@ -383,67 +337,42 @@ bool tile_rows(const Facts& f, const Target& t, std::int64_t kept, std::int64_t 
   return false;
 }
 
-/// A map whose operands begin anywhere in a row: its results by vectors, all axes on lanes as one, or by
-/// rounds of a warp where elements are wide. A vector, or a few rounds, are tested before they are computed.
-Schedule schedule_windows(const Facts& f, const Target& t, Schedule s, std::int64_t kept) {
-  s.form = f.axes.size() == 1 ? Form::Flat : Form::Rows;
-  s.windows = true;
-  s.lanes = std::max(1, f.window);
-  s.lane_axis = 0;
-  s.ragged = f.axes.size() == 1 || s.lanes == 1 || f.axes.back().extent % s.lanes != 0;
-  s.steps = std::max(1, f.window_rounds);
-  if (kept < kBlock * s.lanes * s.steps * std::int64_t{t.threads}) s.threads = {kSmallBlock, kSmallBlock};
-  s.block = std::int64_t{s.threads.team} * s.lanes * s.steps;
-  return s;
-}
-
-/// Operands that are contiguous along another axis than the last go through tiles of shared memory: false
-/// where there are none, or their runs are too short. Few sizes of tiles: each is a kernel of its own.
-bool tile_operands(const Facts& f, Schedule& s) {
-  if (f.states > 0 || f.across < 0 || f.across_run < kLeastTile || f.last_run < kLeastTile) return false;
-  s.form = Form::Tiles;
-  s.steps = 1;
-  s.block = s.run = kTile;
+/// Reductions of operands that are contiguous along different axes, the one across reduced: tiles of both
+/// axes, whose elements of such operands go through shared memory. False where runs along either are short.
+bool tile_reduction(const Facts& f, const Target& t, const Extents& e, Schedule& s) {
+  constexpr std::int64_t kShared = 40 << 10, kElements = kTile * kTile, kMostRows = 256;
+  if (!f.reduces_across || f.across_run < kShortTile || f.last_run < kTile / 2 || f.prims >= kLongBody)
+    return false;
+  const std::int64_t pad = std::max(1, kBank / f.across_narrowest);
+  const auto fits = [&] { return s.run * (s.block + pad) * f.across_bytes <= kShared; };
   s.run_lanes = f.across_vector;
-  const bool low = f.last_run <= kShortTile, narrow = !low && f.across_run <= kShortTile;
-  if (low || narrow) {
-    const std::int64_t few = low ? f.last_run : f.across_run, many = low ? f.across_run : f.last_run;
-    const bool is_long = many >= kLongRun && kLongTile * f.across_bytes <= kMostAcross;
-    (low ? s.block : s.run) = is_long && few <= kShortTile / 2 ? kShortTile / 2 : kShortTile;
-    if (is_long) (low ? s.run : s.block) = kLongTile;
-    if (low || !is_long) s.lanes = 1;
-    s.run_lanes = low && is_long ? std::clamp(kBank / f.across_narrowest, 1, f.across_vector) : 1;
+  s.together = true;
+  s.steps = 1;
+  if (e.last_reduced) {
+    s.form = Form::Split;
+    for (s.run = kShortTile; s.run < kTile && s.run < f.across_run;) s.run *= 2;
+    for (s.block = kElements / s.run; !fits();) s.block /= 2;
+    const std::int64_t tiles = e.reduced / (f.across_run * f.last_run) * ceil_div(f.across_run, s.run) *
+                               ceil_div(f.last_run, s.block);
+    if (tiles * e.kept < t.threads) return false;
+    s.chunk = ceil_div(tiles, std::max<std::int64_t>(1, kWaves * 2 * t.threads / e.kept));
+  } else {
+    // Each tile leaves partial results, and runs of few lines are read as fast by threads of their own.
+    if (f.across_run < kTile || e.reduced < 2 * kTile) return false;
+    s.form = Form::SplitColumns;
+    s.block = kTile;
+    s.lanes = column_lanes(f, s.lanes);
+    const auto enough = [&] {  // tiles for all multiprocessors
+      return e.kept / kTile * ceil_div(e.reduced, s.run) >= 2 * std::int64_t{t.threads};
+    };
+    for (s.run = kMostRows; s.run > kShortTile && (!fits() || s.run / 2 >= f.across_run || !enough());)
+      s.run /= 2;
+    if (!enough()) return false;
+    s.chunk = 1;
   }
-  s.rows = static_cast<int>(std::max<std::int64_t>(1, s.threads.team * s.lanes / s.block));
-  s.run_rows = static_cast<int>(std::max<std::int64_t>(1, s.threads.team * s.run_lanes / s.run));
-  for (std::int64_t n = f.axes.back().extent; n < f.last_run && n < s.block;)
-    n *= f.axes[static_cast<std::size_t>(--s.lane_axis)].extent;
+  s.rows = static_cast<int>(std::max<std::int64_t>(1, kBlock * s.lanes / s.block));
+  s.run_rows = static_cast<int>(std::max<std::int64_t>(1, kBlock * s.run_lanes / s.run));
   return true;
-}
-
-/// A map: a thread has some vectors of a row, or of all elements as one where operands and results have them
-/// so in memory.
-Schedule schedule_map(const Facts& f, const Target& t, Schedule s, std::int64_t kept) {
-  if (tile_operands(f, s)) return s;
-  if (f.states == 0 && f.window + f.window_rounds > 0) return schedule_windows(f, t, s, kept);
-  const bool one_axis = f.axes.size() == 1;
-  s.form = one_axis ? Form::Flat : Form::Rows;
-  if (one_axis) s.lanes = f.vector;  // its last vector may be cut
-  const bool flat = !one_axis && f.states == 0 && f.flat_vector > s.lanes;
-  if (flat) s.lanes = f.flat_vector;
-  s.steps = f.states > 0 ? 1 : map_steps(f, s.lanes);
-  const bool fitted =
-      !one_axis && !flat && f.states == 0 && s.lanes == 1 && fit_row(f.axes.back().extent, f, s);
-  if (kept < kBlock * s.lanes * s.steps * std::int64_t{t.threads}) {
-    s.steps = 1;
-    s.threads = {kSmallBlock, static_cast<std::uint16_t>(one_axis ? kSmallBlock : kSmallBlock / 2)};
-  }
-  s.block = s.threads.team * s.lanes * s.steps;
-  s.ragged = one_axis || flat;
-  if (flat) s.lane_axis = 0;
-  for (std::int64_t n = f.axes.back().extent; !fitted && s.lane_axis > 0 && n < s.block;)
-    n *= f.axes[static_cast<std::size_t>(--s.lane_axis)].extent;
-  return s;
 }
 
 /// Rows, or columns, so short that a thread reduces each of them alone. Of columns that are no vectors the
@@ -538,8 +467,9 @@ std::variant<Schedule, std::string> schedule_gpu(const Facts& given, const Targe
   const Extents e = extents_of(f);
   if (f.scans) return schedule_scan(f, t, e, s);
   if (f.phases == 0) return schedule_map(f, t, s, e.kept);
-  if (bunch_rows(f, t, s) || reduce_alone(f, e, s)) return s;
   const bool cut = f.phases == 1 && !f.stores_full;  // may be combined in a second stage
+  if (Schedule tiled = s; cut && !f.whole_rows && tile_reduction(f, t, e, tiled)) return tiled;
+  if (bunch_rows(f, t, s) || reduce_alone(f, e, s)) return s;
   return e.last_reduced ? schedule_rows(f, t, e, cut, s) : schedule_columns(f, t, e, cut, s);
 }
 

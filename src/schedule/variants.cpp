@@ -140,16 +140,17 @@ std::optional<Schedule> stored(const Facts& f, Schedule s, bool past_caches) {
   return s;
 }
 
+bool is_split(const Schedule& s) { return s.form == Form::Split || s.form == Form::SplitColumns; }
+
 /// What schedule() would choose if no operand lay across.
 std::optional<Schedule> untiled(Facts f, const Target& t, const Schedule& s) {
-  if (s.form != Form::Tiles) return {};
+  if (s.form != Form::Tiles && !(t.gpu && is_split(s) && s.run > 0)) return {};
   f.across = -1;
+  f.reduces_across = false;
   auto answer = schedule(f, t);
   const Schedule* other = std::get_if<Schedule>(&answer);
   return other ? std::optional(*other) : std::nullopt;
 }
-
-bool is_split(const Schedule& s) { return s.form == Form::Split || s.form == Form::SplitColumns; }
 
 /// The same map or reduction in blocks of another size: a map by what a body seems to cost, a reduction by
 /// the multiprocessors that work is cut for.
@@ -179,7 +180,8 @@ std::optional<Schedule> with_team(const Facts& f, Schedule s, bool more) {
     return s;
   }
   const bool columns = s.form == Form::Columns || s.form == Form::SplitColumns;
-  if (!columns || f.scans || s.tile > 1 || s.strips > 1 || s.kept_from >= 0) return {};
+  if (!columns || f.scans || s.tile > 1 || s.strips > 1 || s.kept_from >= 0 || (is_split(s) && s.run > 0))
+    return {};
   const int width = s.threads.team / s.rows;
   s.rows = team_of(s.rows);
   if (s.rows == 0 || s.rows * width < 32 || s.rows * width > kMost) return {};

@@ -57,5 +57,17 @@ TEST_F(GpuHeld, Columns) {
       same(shape, type, program);
 }
 
+/// Operands that are contiguous along different axes: over the rows of their tiles, and over both.
+TEST_F(GpuHeld, Crossed) {
+  if (!cuda::computes()) GTEST_SKIP() << "kernels do not run on this driver";
+  for (const Axes& axes : {Axes{0}, Axes{0, 1}})
+    for (const DType type : {DType::Float32, DType::Float64, DType::BFloat16})
+      for (const Shape& shape : {Shape{400, 400}, Shape{336, 336}, Shape{333, 333}})
+        same(shape, type, [&](const Tensor& x) {
+          const Tensor y = permute_dims(x, {1, 0});
+          return max(x * y - x, axes) + sum(x + y, axes);
+        });
+}
+
 }  // namespace
 }  // namespace kiln

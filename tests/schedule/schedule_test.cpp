@@ -73,6 +73,40 @@ TEST(Schedule, RowsThatShareAnIndexRunInsideTheLanes) {
   EXPECT_EQ(joined.round % (15 * 7), 0);
 }
 
+TEST(Schedule, ReductionsAcrossMemoryHaveTilesOfWhatFits) {
+  Target t = target();
+  t.gpu = true;
+  t.threads = 132;
+  const auto scheduled = [&](std::int64_t rows, std::int64_t columns, bool both, int bytes) {
+    const Facts::Axis axes[] = {{rows, true}, {columns, both}};
+    Facts f;
+    f.axes = axes;
+    f.phases = 1;
+    f.prims = 4;
+    f.vector = f.across_vector = 16 / bytes;
+    f.across = 0;
+    f.across_run = rows;
+    f.last_run = columns;
+    f.across_bytes = f.across_narrowest = bytes;
+    f.reduces_across = true;
+    return std::get<Schedule>(schedule(f, t));
+  };
+  for (const int bytes : {2, 4, 8})
+    for (const std::int64_t rows : {32, 100, 200, 1 << 15})
+      for (const bool both : {false, true}) {
+        if (!both && rows < 128) continue;
+        const Schedule s = scheduled(rows, 1 << 15, both, bytes);
+        EXPECT_EQ(s.form, both ? Form::Split : Form::SplitColumns);
+        EXPECT_GE(s.run, 16);
+        EXPECT_LT(s.run, 2 * std::max<std::int64_t>(rows, 16));
+        EXPECT_LE(s.run * s.block * bytes, 40 << 10);
+        EXPECT_EQ(s.rows * s.block, 256 * s.lanes);
+      }
+  EXPECT_EQ(scheduled(32, 1 << 20, false, 4).run, 0);  // columns of 128 bytes
+  EXPECT_EQ(scheduled(9, 1 << 20, true, 4).run, 0);    // runs of nine elements
+  EXPECT_EQ(scheduled(128, 128, false, 4).run, 0);     // tiles for few multiprocessors
+}
+
 /// Rows that fill a vector and a little more share the lanes where one operand is permuted for it, and have
 /// lanes of their own where many are.
 TEST(Schedule, ShortRowsOfManyOperandsHaveLanesOfTheirOwn) {

@@ -187,6 +187,7 @@ class CudaEmitter {
     return k_.buffers[b].role == BufferDecl::Role::Scratch && k_.buffers[b].shared == 0;
   }
   bool fills_shared(const LoopDecl& l) const;
+  bool meets(const LoopDecl& l) const;
 
   // ---- accumulators
   std::string acc_type(const AccDecl& a) const;

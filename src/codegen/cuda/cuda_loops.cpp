@@ -17,7 +17,8 @@ void CudaEmitter::block(const std::vector<Stmt>& body) {
     if (body[i].kind == Stmt::Kind::Loop) {
       const LoopDecl& l = k_.loops[body[i++].target];
       loop(l);
-      if (fills_shared(l) && depth() == 1) line("__syncthreads();");
+      if (fills_shared(l) && (depth() == 1 || (depth() == 2 && meets(*here().loop))))
+        line("__syncthreads();");
       continue;
     }
     std::size_t end = i;
@@ -32,6 +33,14 @@ bool CudaEmitter::fills_shared(const LoopDecl& l) const {
     return s.kind == Stmt::Kind::Loop ? fills_shared(k_.loops[s.target])
                                       : s.kind == Stmt::Kind::Store && k_.buffers[s.target].shared > 0;
   });
+}
+
+/// Whether each iteration of a loop of the whole team fills shared memory that it then reads.
+bool CudaEmitter::meets(const LoopDecl& l) const {
+  const auto fills = [&](const Stmt& s) {
+    return s.kind == Stmt::Kind::Loop && fills_shared(k_.loops[s.target]);
+  };
+  return l.kind == LoopKind::Serial && l.rows == 1 && l.body.size() > 1 && fills(l.body.front());
 }
 
 std::string CudaEmitter::marks_of(const Stmt& s) const {
@@ -223,6 +232,7 @@ void CudaEmitter::serial_loop(const LoopDecl& l, const std::string& extent) {
   const bool gathered = (staged || in_flight) && together_.depth == 0 && gathers(l);
   if (gathered) gathering_.steps = batch;
   block(l.body);
+  if (depth() == 2 && meets(l)) line("__syncthreads();");  // before the next iteration fills it
   const std::string body = close_scope();
   const Stage ahead = std::exchange(stage_, around);
   const Together loads = std::exchange(together_, outside);
