@@ -89,6 +89,7 @@ struct Facts {
   int window_rounds = 0;  // … by elements: of a warp, a run
   int vector = 1;  // GPU: adjacent elements of the last axis that 16-byte accesses of all operands allow
   int loads = 0;   // full operands read
+  int fixed = 0;   // operands of which an element serves a whole run of the last axis
   bool rows_apart = false;  // of them or the results, one whose rows do not lie one after the other
   int row_loads = 0;        // those of them that are other elements in other rows
   int loaded_bytes = 0;     // of an element of each that is reduced
@@ -197,8 +198,9 @@ struct NestFacts {
   std::int64_t innermost = 1, outer = 1;  // points of level 0, and of all levels above it, a kept point
   int last_level = -1;                    // of the last axis; -1: kept
   std::int64_t last = 1;                  // its elements
-  double prims = 0;                       // of all points
-  double bytes = 0;                       // that the one kernel moves
+  bool apart_in_memory = false;  // kept axes lie between the axes of level 1 and those of level 0, the last
+  double prims = 0;              // of all points
+  double bytes = 0;              // that the one kernel moves
   struct Kernel {
     double prims, bytes;
   } apart[2];

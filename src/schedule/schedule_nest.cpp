@@ -18,8 +18,12 @@ constexpr std::int64_t kFewRows =
     1 << 15;  // elements that one thread of a CPU handles sooner than two are woken
 constexpr std::int64_t kRowsKept = 96 << 10;  // bytes of results that a thread of a CPU keeps between sweeps
 constexpr std::int64_t kHeldRows = 16 << 10;  // bytes of results that a GPU's block keeps beside its slab
-constexpr double kWarpsBusy = 16;             // of a multiprocessor, where each goes down columns of its own
-constexpr double kMargin = 1.03;              // what a nest must bring at least
+constexpr double kWarpsBusy = 16;  // of a multiprocessor, where each has rows or columns of its own
+constexpr double kApart =
+    4;  // times that memory takes where each lane goes along a short row far from the others'
+constexpr std::int64_t kWarpsRow =
+    256;  // elements of a row, or vectors, that a warp goes along; longer ones a block
+constexpr double kMargin = 1.03;  // what a nest must bring at least
 
 std::int64_t along(const Facts& f, int level) {
   std::int64_t n = 1;
@@ -99,7 +103,7 @@ Schedule schedule_nest(const Facts& f, const Target& t) {
     return s;
   }
   const std::int64_t row = along(f, s.lane_level);
-  if (row <= 32 * 8 * s.lanes)
+  if (row <= kWarpsRow * s.lanes)
     threads(kPairsBlock, 32);
   else
     threads(kPairsBlock, kPairsBlock);
@@ -157,7 +161,14 @@ bool nest_pays(const NestFacts& f, const Target& t) {
   const double points = static_cast<double>(f.kept * f.outer * f.innermost);
   std::int64_t items = f.kept;
   if (f.last_level < 0) items = std::max<std::int64_t>(1, items / (t.gpu ? 32 : t.vector_bytes / 4));
-  const double at_once = t.gpu && f.last_level < 0 ? t.threads * kWarpsBusy : t.threads;
+  const bool across =
+      f.last_level != 0 || across_short_rows(f.innermost, f.outer, static_cast<int>(kShortRow));
+  const std::int64_t row = !across            ? f.innermost
+                           : f.last_level < 0 ? 32
+                           : f.last_level > 0 ? f.last
+                                              : f.outer;
+  // A multiprocessor is busy with so many warps: a team's are one, or four where its row is long.
+  const double at_once = !t.gpu ? t.threads : t.threads * (row <= kWarpsRow ? kWarpsBusy : kWarpsBusy / 4);
   double busy = std::min(1.0, static_cast<double>(items) / at_once);
   if (!t.gpu && points <= kFewRows) busy = 1;
   // Lanes go along short rows of memory, or down columns that no cache holds.
@@ -165,9 +176,8 @@ bool nest_pays(const NestFacts& f, const Target& t) {
   const bool columns = f.last_level != 0;
   if (columns && (f.last < 16 || (!t.gpu && slab > static_cast<double>(t.l2_bytes)))) busy /= 2;
   if (t.gpu) {  // threads that have no element of a short row
-    const bool across = columns || across_short_rows(f.innermost, f.outer, static_cast<int>(kShortRow));
-    const std::int64_t row = !across ? f.innermost : f.last_level < 0 ? 32 : columns ? f.last : f.outer;
     busy *= std::min(1.0, static_cast<double>(row) / (across && f.last_level >= 0 ? 128.0 : 32.0));
+    if (!columns && across && f.apart_in_memory) busy /= kApart;
   }
   const auto time = [&](double prims, double bytes) {
     return t.launch_ns + std::max(prims / t.prims_per_ns, t.traffic_ns(bytes));

@@ -73,6 +73,29 @@ TEST(Schedule, RowsThatShareAnIndexRunInsideTheLanes) {
   EXPECT_EQ(joined.round % (15 * 7), 0);
 }
 
+/// Lanes along an outer axis read short rows: not where those of other lanes are far away, nor where they
+/// leave multiprocessors without loads.
+TEST(Schedule, NestsOfAGpuReadStretchesOfMemory) {
+  Target t = target();
+  t.gpu = true;
+  t.threads = 132;
+  NestFacts n;
+  n.kept = 16384;
+  n.outer = 131;
+  n.innermost = n.last = 15;
+  n.last_level = 0;
+  n.bytes = 4e8;
+  n.apart[0] = {0, 4e8};
+  n.apart[1] = {0, 2e8};
+  EXPECT_TRUE(nest_pays(n, t));
+  n.apart_in_memory = true;
+  EXPECT_FALSE(nest_pays(n, t));
+  n.apart_in_memory = false;
+  n.kept = 131;
+  n.outer = 16384;
+  EXPECT_FALSE(nest_pays(n, t));
+}
+
 TEST(Schedule, ReductionsAcrossMemoryHaveTilesOfWhatFits) {
   Target t = target();
   t.gpu = true;
