@@ -13,14 +13,13 @@
 namespace kiln::lower {
 namespace {
 
-constexpr int kMostScalarLoads = 2;         // beside those of whole vectors
-constexpr std::int64_t kAccessBytes = 16;   // of a GPU's widest access
-constexpr std::int64_t kNarrowBytes = 4;    // of the narrowest that uses its bandwidth
-constexpr std::int64_t kFar = 1 << 20;      // elements from one to the next, of those that may be anywhere
-constexpr std::int64_t kSector = 32;        // bytes that memory moves at least
-constexpr std::int64_t kShortRun = 8;       // elements of a run that is too short to be moved as one
-constexpr std::int64_t kLeastCrossed = 64;  // elements of axes that tiles have both of
-constexpr std::int64_t kManyRuns = 16;      // from which runs that lie apart are worth a tile
+constexpr int kMostScalarLoads = 2;        // beside those of whole vectors
+constexpr std::int64_t kAccessBytes = 16;  // of a GPU's widest access
+constexpr std::int64_t kNarrowBytes = 4;   // of the narrowest that uses its bandwidth
+constexpr std::int64_t kFar = 1 << 20;     // elements from one to the next, of those that may be anywhere
+constexpr std::int64_t kSector = 32;       // bytes that memory moves at least
+constexpr std::int64_t kShortRun = 8;      // elements of a run that is too short to be moved as one
+constexpr std::int64_t kManyRuns = 16;     // from which runs that lie apart are worth a tile
 constexpr std::int64_t kNarrow = std::int64_t{1} << 30;
 
 /// An array that a region reads or writes: bytes of an element, and its strides along the axes.
@@ -150,18 +149,6 @@ void RegionLowering::order_by_storage(std::vector<Group>& axes) const {
     if (a.strides[order.back()] == 0 || cost_of(order, axes, accesses) >= least) continue;
     least = cost_of(order, axes, accesses);
     best = std::move(order);
-  }
-  // Tiles (region_crossed.cpp) want the kept axis innermost where one access lies along either.
-  const bool tiles =
-      axes[best.back()].reduced && axes[best.back()].extent >= kLeastCrossed && may_reduce_tiles();
-  for (const Access& a : accesses) {
-    Order order = order_of(a);
-    const Group& last = axes[order.back()];
-    if (!tiles || last.reduced || last.extent < kLeastCrossed || a.strides[order.back()] != 1 ||
-        a.strides[best.back()] == 0)
-      continue;
-    best = std::move(order);
-    break;
   }
   std::vector<Group> ordered;
   for (const std::size_t a : best) ordered.push_back(axes[a]);

@@ -209,6 +209,7 @@ void RegionLowering::count_loads(schedule::Facts& f) const {
   };
   int partly = 0;
   for (const Entry& e : p_.entries) {
+    f.fixed += e.kind == Entry::Kind::Load && !walks(e.index, groups_.back());
     if (e.kind != Entry::Kind::Load || !walks(e.index, groups_.back())) continue;
     const std::int64_t size = size_of(g_[e.node].dtype);
     const bool cached = g_[e.node].numel < points / kMuchSmaller;  // which rows read again and again

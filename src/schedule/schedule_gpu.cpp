@@ -122,11 +122,12 @@ bool read_row(std::int64_t row, bool only, const Facts& f, Schedule& s) {
     return true;
   }
   // Combining a block's threads takes as long as some elements of each: warps go further where that is cheap.
-  constexpr Team kOfElements[] = {{8, 8}, {32, kReadByLanes}, {32, 16}, {kBlock, kReadVectors}},
+  constexpr Team kOfElements[] = {{8, 8}, {32, kReadByLanes}, {32, 16}, {32, 32}, {kBlock, kReadVectors}},
                  kOfVectors[] = {{8, 8}, {32, kReadByLanes}, {128, kReadVectors}, {kBlock, kReadVectors}};
   const std::span<const Team> teams = s.lanes == 1 ? std::span<const Team>(kOfElements) : kOfVectors;
   const Team& team = *std::find_if(teams.begin(), teams.end(), [&](const Team& t) {
-    return vectors <= t.threads * t.steps && (!only || t.threads == kBlock);
+    const bool wide = t.steps <= kHeldByLanes / 2 || f.loaded_bytes >= kBank;  // so many steps
+    return wide && vectors <= t.threads * t.steps && (!only || t.threads == kBlock);
   });
   s.threads = {static_cast<std::uint16_t>(team.threads == kBlock ? kBlock : 128), team.threads};
   s.steps = team.steps;
@@ -152,8 +153,11 @@ bool bunch_rows(const Facts& f, const Target& t, Schedule& s) {
     int threads;
     std::int64_t bytes;
   };
-  constexpr Size kSizes[] = {{2 * kBunchThreads, kBunchBytes / 2}, {kBunchThreads, kBunchBytes}};
+  constexpr Size kSizes[] = {
+      {2 * kBunchThreads, kBunchBytes / 2}, {kBunchThreads, kBunchBytes}, {kBunchThreads / 2, kBunchBytes}};
   for (const Size& size : kSizes) {
+    // Few threads only where a thread has a column of its own anyway.
+    if (size.threads < kBunchThreads && (!f.scans || last_reduced)) continue;
     const std::int64_t slab = rows * reduced, fits = size.bytes / f.bunch_bytes / slab,
                        busy = outer / (std::int64_t{kWaves} * 2 * t.threads),
                        most = std::min(fits, std::max(busy, size.threads / rows)),
@@ -358,6 +362,7 @@ bool tile_reduction(const Facts& f, const Target& t, const Extents& e, Schedule&
     s.chunk = ceil_div(tiles, std::max<std::int64_t>(1, kWaves * 2 * t.threads / e.kept));
   } else {
     // Each tile leaves partial results, and runs of few lines are read as fast by threads of their own.
+    constexpr std::int64_t kMostTiles = 256;  // of a column: one block combines what they leave
     if (f.across_run < kTile || e.reduced < 2 * kTile) return false;
     s.form = Form::SplitColumns;
     s.block = kTile;
@@ -367,7 +372,7 @@ bool tile_reduction(const Facts& f, const Target& t, const Extents& e, Schedule&
     };
     for (s.run = kMostRows; s.run > kShortTile && (!fits() || s.run / 2 >= f.across_run || !enough());)
       s.run /= 2;
-    if (!enough()) return false;
+    if (!enough() || e.reduced > kMostTiles * s.run) return false;
     s.chunk = 1;
   }
   s.rows = static_cast<int>(std::max<std::int64_t>(1, kBlock * s.lanes / s.block));

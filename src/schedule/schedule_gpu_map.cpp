@@ -6,7 +6,7 @@
 namespace kiln::schedule {
 namespace {
 
-constexpr int kSmallBlock = 64;  // threads of a map that would leave multiprocessors without work
+constexpr int kSmallBlock = 64;          // threads of a map that would leave multiprocessors without work
 constexpr std::int64_t kLongTile = 256;  // elements of a side beside a short one, where the axis has so many:
 constexpr std::int64_t kLongRun = 4096;
 constexpr std::int64_t kMostAcross = 1024;  // bytes of a tile's operands along a long side
@@ -81,11 +81,37 @@ bool tile_operands(const Facts& f, Schedule& s) {
   return true;
 }
 
+/// A map whose elements are where indices say that change along the last axis alone: where a lane's element
+/// is is found once for several rows. False where rows are few or short, or threads would be too few.
+bool put_rows_inside(const Facts& f, const Target& t, std::int64_t kept, Schedule& s) {
+  constexpr std::int64_t kRows = 8, kLeastRows = 4;
+  const auto last = static_cast<int>(f.axes.size()) - 1;
+  constexpr int kNarrow = 2;  // bytes of elements whose memory takes less time than their places
+  if (f.out_narrowest > kNarrow || !f.jumps || f.jumps_along != last || last == 0 || f.states > 0 ||
+      f.prims >= 2 * kLongBody)
+    return false;
+  const std::int64_t row = f.axes.back().extent, rows = f.axes[static_cast<std::size_t>(last - 1)].extent;
+  if (row < kWarp || rows < kLeastRows || kept / kRows < std::int64_t{t.threads} * kBusy) return false;
+  // The largest team that leaves hardly more threads idle than the smallest.
+  int team = kWarp;
+  const auto made = [&](int threads) { return ceil_div(row, threads) * threads; };
+  for (int threads = kWarp; threads <= kBlock; threads *= 2)
+    if (16 * made(threads) <= 17 * made(kWarp)) team = threads;
+  s.form = Form::Rows;
+  s.inside = last - 1;
+  s.block = std::min(rows, kRows);
+  s.lanes = 1;
+  s.steps = 0;
+  s.threads = {kBlock, static_cast<std::uint16_t>(team)};
+  return true;
+}
+
 }  // namespace
 
 Schedule schedule_map(const Facts& f, const Target& t, Schedule s, std::int64_t kept) {
   if (tile_operands(f, s)) return s;
   if (f.states == 0 && f.window + f.window_rounds > 0) return schedule_windows(f, t, s, kept);
+  if (put_rows_inside(f, t, kept, s)) return s;
   const bool one_axis = f.axes.size() == 1;
   s.form = one_axis ? Form::Flat : Form::Rows;
   if (one_axis) s.lanes = f.vector;  // its last vector may be cut
@@ -99,10 +125,20 @@ Schedule schedule_map(const Facts& f, const Target& t, Schedule s, std::int64_t 
     s.threads = {kSmallBlock, static_cast<std::uint16_t>(one_axis ? kSmallBlock : kSmallBlock / 2)};
   }
   s.block = s.threads.team * s.lanes * s.steps;
+  // What a run shares, such as a filter, is loaded once for some elements of each thread, one after the
+  // other.
+  constexpr int kManyFixed = 8;
+  constexpr std::int64_t kRounds = 4;
   s.ragged = one_axis || flat;
   if (flat) s.lane_axis = 0;
-  for (std::int64_t n = f.axes.back().extent; !fitted && s.lane_axis > 0 && n < s.block;)
-    n *= f.axes[static_cast<std::size_t>(--s.lane_axis)].extent;
+  std::int64_t run = f.axes.back().extent;
+  while (!fitted && s.lane_axis > 0 && run < s.block)
+    run *= f.axes[static_cast<std::size_t>(--s.lane_axis)].extent;
+  if (f.prims >= kLongBody && f.fixed >= kManyFixed && f.states == 0 && !one_axis && !flat && run > s.block &&
+      kept >= 16 * s.block * t.threads) {
+    s.block *= std::min(kRounds, ceil_div(run, s.block));
+    s.steps = 0;
+  }
   return s;
 }
 

@@ -64,12 +64,13 @@ TEST(Crossed, KeptColumnsHavePartialResultsOfEachTile) {
     }
 }
 
-/// Two operands across, and one of another type along the rows.
+/// Two operands across, of different types, and several along the columns.
 TEST(Crossed, OfSeveralOperands) {
   GraphBuilder b;
-  const NodeId x = b.leaf(DType::Int64, {200, 300}), y = b.permute(b.leaf(DType::Int64, {300, 200}), {1, 0});
-  const NodeId z = b.permute(b.cast(b.leaf(DType::Int8, {300, 200}), DType::Int64), {1, 0});
-  b.root(b.reduce(Op::reduce_sum, b.op(Op::multiply, {b.op(Op::add, {x, y}), z}), 1));
+  const auto across = [&](DType type) { return b.permute(b.leaf(type, {300, 200}), {1, 0}); };
+  NodeId x = b.op(Op::multiply, {across(DType::Int64), b.cast(across(DType::Int8), DType::Int64)});
+  for (int i = 0; i < 3; ++i) x = b.op(Op::add, {x, b.leaf(DType::Int64, {200, 300})});
+  b.root(b.reduce(Op::reduce_sum, x, 1));
   EXPECT_EQ(made(b), std::pair(Form::SplitColumns, true));
 }
 

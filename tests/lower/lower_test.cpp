@@ -86,6 +86,17 @@ TEST(Lower, ReductionsRunAlongMemoryWhateverTheViewsBefore) {
   }
 }
 
+/// Positions that change along the last axis alone are looked up once for some rows.
+TEST(Lower, IndexedColumnsAreReadForSeveralRowsOfAGpu) {
+  for (const auto& [rows, columns] : {std::pair{301, 70}, std::pair{64, 300}}) {
+    GraphBuilder b;
+    const NodeId x = b.leaf(DType::Int16, {rows, 50}), at = b.leaf(i64, {1, columns});
+    const NodeId there = b.wide(Op::gather, DType::Int16, {rows, columns}, {x, at}, ir::Gather{1});
+    b.root(b.op(Op::add, {there, b.leaf(DType::Int16, {rows, columns})}));
+    EXPECT_EQ(check_gpu(b), std::vector{Form::Rows});
+  }
+}
+
 TEST(Lower, TransposedReadsGoThroughTiles) {
   for (const DType type : {DType::Int8, DType::Int16, DType::Int32, i64, DType::Bool})
     for (const auto& [rows, columns] :

@@ -73,6 +73,36 @@ TEST(Schedule, RowsThatShareAnIndexRunInsideTheLanes) {
   EXPECT_EQ(joined.round % (15 * 7), 0);
 }
 
+/// A GPU's threads look places up once for some rows, where rows are enough for that.
+TEST(Schedule, RowsThatShareAnIndexAreInsideAGpusLanes) {
+  Target t = target();
+  t.gpu = true;
+  t.threads = 132;
+  const auto scheduled = [&](std::int64_t rows, std::int64_t row, int along, int prims = 10, int bytes = 2) {
+    const Facts::Axis axes[] = {{rows, false}, {row, false}};
+    Facts f;
+    f.axes = axes;
+    f.prims = prims;
+    f.jumps = f.strided = true;
+    f.jumps_along = along;
+    f.loads = 2;
+    f.out_narrowest = bytes;
+    return std::get<Schedule>(schedule(f, t));
+  };
+  const Schedule s = scheduled(20000, 4683, 1);
+  EXPECT_EQ(s.inside, 0);
+  EXPECT_EQ(s.block, 8);
+  EXPECT_EQ(s.threads.team, 256);
+  EXPECT_EQ(scheduled(200000, 65, 1).threads.team, 32);  // of 64 threads 63 would have one element only
+  EXPECT_EQ(scheduled(200000, 64, 1).threads.team, 64);
+  EXPECT_EQ(scheduled(20000, 4683, 0).inside, -1);
+  EXPECT_EQ(scheduled(3, 1 << 22, 1).inside, -1);
+  EXPECT_EQ(scheduled(200000, 7, 1).inside, -1);
+  EXPECT_EQ(scheduled(2000, 200, 1).inside, -1);
+  EXPECT_EQ(scheduled(20000, 4683, 1, 100).inside, -1);
+  EXPECT_EQ(scheduled(20000, 4683, 1, 10, 4).inside, -1);  // memory takes longer than places
+}
+
 /// Lanes along an outer axis read short rows: not where those of other lanes are far away, nor where they
 /// leave multiprocessors without loads.
 TEST(Schedule, NestsOfAGpuReadStretchesOfMemory) {
@@ -115,7 +145,7 @@ TEST(Schedule, ReductionsAcrossMemoryHaveTilesOfWhatFits) {
     return std::get<Schedule>(schedule(f, t));
   };
   for (const int bytes : {2, 4, 8})
-    for (const std::int64_t rows : {32, 100, 200, 1 << 15})
+    for (const std::int64_t rows : {32, 100, 200, 1 << 13})
       for (const bool both : {false, true}) {
         if (!both && rows < 128) continue;
         const Schedule s = scheduled(rows, 1 << 15, both, bytes);
