@@ -71,6 +71,7 @@ std::optional<transform::BlockCosts> block_costs(const schedule::Target& target)
     costs.rows = 256;  // which multiply for as long as memory takes to give them w
     costs.block_bytes /= 2;
     costs.processors = target.threads;
+    costs.saved_bytes = std::int64_t{1} << 30;  // blocks take some per cent longer there
   }
   if (const std::int64_t rows = rows_of_blocks().load(std::memory_order_relaxed); rows > 0) {
     costs.rows = costs.half_rows = costs.rows_a_term = rows;
