@@ -81,8 +81,8 @@ std::vector<Program> kernels() {
        }},
       {K::Slab,
        [] {
-         const Tensor a = data({64, 64});
-         return Results{(a - max(a, 0, true)) / sum(abs(a), 1, true)};
+         const Tensor a = data({64, 16, 1024});
+         return Results{(a - max(a, 1, true)) / sum(abs(a), 2, true)};
        }},
       {K::Loop,
        [] {

@@ -73,59 +73,6 @@ TEST(Schedule, RowsThatShareAnIndexRunInsideTheLanes) {
   EXPECT_EQ(joined.round % (15 * 7), 0);
 }
 
-/// A GPU's threads look places up once for some rows, where rows are enough for that.
-TEST(Schedule, RowsThatShareAnIndexAreInsideAGpusLanes) {
-  Target t = target();
-  t.gpu = true;
-  t.threads = 132;
-  const auto scheduled = [&](std::int64_t rows, std::int64_t row, int along, int prims = 10, int bytes = 2) {
-    const Facts::Axis axes[] = {{rows, false}, {row, false}};
-    Facts f;
-    f.axes = axes;
-    f.prims = prims;
-    f.jumps = f.strided = true;
-    f.jumps_along = along;
-    f.loads = 2;
-    f.out_narrowest = bytes;
-    return std::get<Schedule>(schedule(f, t));
-  };
-  const Schedule s = scheduled(20000, 4683, 1);
-  EXPECT_EQ(s.inside, 0);
-  EXPECT_EQ(s.block, 8);
-  EXPECT_EQ(s.threads.team, 256);
-  EXPECT_EQ(scheduled(200000, 65, 1).threads.team, 32);  // of 64 threads 63 would have one element only
-  EXPECT_EQ(scheduled(200000, 64, 1).threads.team, 64);
-  EXPECT_EQ(scheduled(20000, 4683, 0).inside, -1);
-  EXPECT_EQ(scheduled(3, 1 << 22, 1).inside, -1);
-  EXPECT_EQ(scheduled(200000, 7, 1).inside, -1);
-  EXPECT_EQ(scheduled(2000, 200, 1).inside, -1);
-  EXPECT_EQ(scheduled(20000, 4683, 1, 100).inside, -1);
-  EXPECT_EQ(scheduled(20000, 4683, 1, 10, 4).inside, -1);  // memory takes longer than places
-}
-
-/// Lanes along an outer axis read short rows: not where those of other lanes are far away, nor where they
-/// leave multiprocessors without loads.
-TEST(Schedule, NestsOfAGpuReadStretchesOfMemory) {
-  Target t = target();
-  t.gpu = true;
-  t.threads = 132;
-  NestFacts n;
-  n.kept = 16384;
-  n.outer = 131;
-  n.innermost = n.last = 15;
-  n.last_level = 0;
-  n.bytes = 4e8;
-  n.apart[0] = {0, 4e8};
-  n.apart[1] = {0, 2e8};
-  EXPECT_TRUE(nest_pays(n, t));
-  n.apart_in_memory = true;
-  EXPECT_FALSE(nest_pays(n, t));
-  n.apart_in_memory = false;
-  n.kept = 131;
-  n.outer = 16384;
-  EXPECT_FALSE(nest_pays(n, t));
-}
-
 TEST(Schedule, ReductionsAcrossMemoryHaveTilesOfWhatFits) {
   Target t = target();
   t.gpu = true;
@@ -303,56 +250,6 @@ TEST(Schedule, ShortColumnsShareTheLanesWithTheKeptAxesBefore) {
   EXPECT_EQ(with({{9000, false}, {4, true}, {50, false}, {7, false}}, 0).kept_from, 2);
   EXPECT_EQ(with({{4, true}, {9000, false}, {3, false}}, 2).kept_from, -1);   // they lie apart in memory
   EXPECT_EQ(with({{4, true}, {9000, false}, {64, false}}, 0).kept_from, -1);  // lanes are full
-}
-
-TEST(Schedule, LongHeldRowsFillTwoThirdsOfAGpusBlocksInFewSizes) {
-  Target t = target();
-  t.gpu = true;
-  t.threads = 132;
-  for (const int vector : {4, 8})
-    for (const int loads : {1, 2}) {
-      std::set<std::pair<int, int>> sizes;
-      for (std::int64_t vectors = 3; vectors <= 3072 / loads; ++vectors) {
-        const Facts::Axis axes[] = {{10000, false}, {vectors * vector, true}};
-        Facts f;
-        f.axes = axes;
-        f.phases = 1;
-        f.stores_full = true;
-        f.prims = 4;
-        f.vector = vector;
-        f.loads = f.row_loads = loads;
-        const Schedule s = std::get<Schedule>(schedule(f, t));
-        const std::int64_t places = std::int64_t{s.threads.team} * s.steps;
-        ASSERT_EQ(s.lanes, vector);
-        ASSERT_GE(places, vectors) << vector << ' ' << loads;
-        if (vectors > 256) ASSERT_GE(3 * vectors, 2 * places) << vectors << ' ' << vector << ' ' << loads;
-        sizes.insert({s.threads.team, s.steps});
-      }
-      EXPECT_LE(sizes.size(), 17u);
-    }
-}
-
-/// Rows that begin anywhere, of 65 elements and more: half of a team's places have one, but for few lengths.
-TEST(Schedule, HeldRowsOfAnyLengthFillHalfOfAGpusBlocks) {
-  Target t = target();
-  t.gpu = true;
-  t.threads = 132;
-  std::set<std::pair<int, int>> sizes;
-  for (std::int64_t row = 65; row <= 32768; row += 2) {
-    const Facts::Axis axes[] = {{10000, false}, {row, true}};
-    Facts f;
-    f.axes = axes;
-    f.phases = 1;
-    f.stores_full = true;
-    f.prims = 4;
-    f.loads = f.row_loads = 1;
-    const Schedule s = std::get<Schedule>(schedule(f, t));
-    const std::int64_t places = std::int64_t{s.threads.team} * s.steps;
-    ASSERT_GE(places, row);
-    if (row > 128) ASSERT_GE(2 * row, places) << row;
-    sizes.insert({s.threads.team, s.steps});
-  }
-  EXPECT_LE(sizes.size(), 9u);
 }
 
 /// A few long stretches to each result: the outermost axis alone would leave most multiprocessors without
