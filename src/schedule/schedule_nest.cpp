@@ -146,11 +146,13 @@ bool slab_pays(const SlabFacts& f, const Target& t) {
     return std::max(prims / t.prims_per_ns, t.traffic_ns(bytes));
   };
   const double again = cached ? 4 * points / t.cached_bytes_per_ns : t.traffic_ns(4 * points);
-  // Vectors of a short run are the fewer the more it costs to begin and to end it.
+  // Vectors of a short run are the fewer the more it costs to begin and to end it; of a small slab less than
+  // a second launch.
   const std::int64_t lanes = std::max(t.vector_bytes / 4, 1), vectors = (f.run + lanes - 1) / lanes;
   const double runs = points / static_cast<double>(f.run),
                idle = static_cast<double>(vectors * lanes) / static_cast<double>(f.run),
-               prims = f.prims * idle + runs * f.sweeps * static_cast<double>(lanes) * kRunBegins;
+               begun = points <= kFewRows ? 0 : runs * f.sweeps * static_cast<double>(lanes) * kRunBegins,
+               prims = f.prims * idle + begun;
   const double one = t.launch_ns + (time(prims, f.bytes) + again) / busy;
   const double two =
       2 * t.launch_ns + time(f.apart[0].prims, f.apart[0].bytes) + time(f.apart[1].prims, f.apart[1].bytes);
