@@ -353,7 +353,6 @@ class Run {
     log_step(step, device_.seconds(run));
   }
 
-  /// Owned memory of a loop's states, in this iteration.
   /// Buffers that are let go whatever ends the scope; null: memory of somebody else.
   struct Buffers {
     std::vector<ir::Buffer*> buffers;
@@ -367,6 +366,7 @@ class Run {
         if (b) ir::release(std::exchange(b, nullptr));
     }
   };
+  /// Owned memory of a loop's states, in this iteration.
   struct States : Buffers {
     std::vector<std::byte*> args;  // the states, then the captures
     using Buffers::Buffers;
