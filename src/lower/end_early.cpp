@@ -6,20 +6,15 @@
 // Elements can be made again where a loop only stores, and reads nothing that it stores.
 #include "lower/end_early.h"
 
+#include "kernel/nouns.h"
+
 #include <algorithm>
 #include <vector>
 
 namespace kiln::lower {
 namespace {
 
-using kernel::ExprId;
-using kernel::ExprNode;
-using kernel::Kernel;
-using kernel::kNoExpr;
-using kernel::LoopDecl;
-using kernel::LoopKind;
-using kernel::Prim;
-using kernel::Stmt;
+using namespace kernel::nouns;
 
 class Body {
  public:

@@ -80,17 +80,7 @@ void RegionLowering::reduce_tiles(Body& body, E chunk) {
   const E block = block_of(rest, groups_around_tiles(), blocks);
   const Range across = block_range(block, konst(s_.block), last_group());
   stage_tile(tile, rows, across, columns);
-  LoopDecl row;
-  row.var = new_var();
-  row.extent = rows.count.id;
-  row.rows = static_cast<std::uint16_t>(s_.rows);
-  tile_row_ = var(row.var);
-  decompose(rows.first + tile_row_, tile_rows_);
-  row.body.push_back(lane_loop(across, columns, [&](Body& into) {
-    tile_column_ = lane_;
-    phase_body(into);
-  }));
-  tile.push_back(loop(std::move(row)));
+  tile.push_back(loop_over_tile(rows, across, columns));
   body.push_back(loop(std::move(nest.front())));
   staged_.clear();
   store_partials(body, chunk);

@@ -540,19 +540,23 @@ void RegionLowering::build_tiles() {
   const Range rows = range_of(run, s_.run, extent_of(tile_rows_, kTileRows));
   const Range columns = range_of(block, s_.block, extent_of(together, kRunExtent));
   stage_tile(grid.body, rows, columns, together);
+  grid.body.push_back(loop_over_tile(rows, columns, together));
+  close_grid(std::move(grid), product(outer) * blocks * runs);
+}
 
+/// The elements of a tile that is filled, row by row.
+Stmt RegionLowering::loop_over_tile(const Range& rows, const Range& columns, Groups column_groups) {
   LoopDecl row;
   row.var = new_var();
   row.extent = rows.count.id;
   row.rows = static_cast<std::uint16_t>(s_.rows);
   tile_row_ = var(row.var);
   decompose(rows.first + tile_row_, tile_rows_);
-  row.body.push_back(lane_loop(columns, together, [&](Body& body) {
+  row.body.push_back(lane_loop(columns, column_groups, [&](Body& body) {
     tile_column_ = lane_;
     phase_body(body);
   }));
-  grid.body.push_back(loop(std::move(row)));
-  close_grid(std::move(grid), product(outer) * blocks * runs);
+  return loop(std::move(row));
 }
 
 /// Fills the tiles of all loads that cross.

@@ -386,10 +386,10 @@ class RegionLowering {
   bool reduces_tiles() const, may_reduce_tiles() const;
   std::vector<int> groups_around_tiles() const;
   std::pair<Range, E> enter_tile_rows(E number);
-  std::int64_t count_tiles() const;
+  std::int64_t count_tiles() const, tile_pitch(DType type) const;
   void reduce_tile(Body& body, E group, E chunk), reduce_tiles(Body& body, E chunk);
   void stage_tile(Body& body, const Range& rows, const Range& columns, Groups column_groups);
-  std::int64_t tile_pitch(DType type) const;
+  Stmt loop_over_tile(const Range& rows, const Range& columns, Groups column_groups);
   E tile_index(DType type);
   E tile_value(std::uint32_t buffer);
   void build_columns(), build_bunch();
