@@ -19,6 +19,7 @@
 #include "transform/sum_products.h"
 #include "transform/take_extremes.h"
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -44,16 +45,18 @@ void follow(Transformed& t, Renumbering step) {
     if (id != ir::kNoNode) id = step[id];
 }
 
-/// Equal nodes are one. Pre: a pass ran before.
+/// Pre: equal nodes are one, and a pass ran before.
 void block(Transformed& t, const BlockCosts& costs) {
   std::vector<PatternNote> notes;
   std::vector<bool> held;
   for (const ir::GraphNode& n : t.graph.nodes) held.push_back(n.held);
   const Renumbering before = t.now;
   follow(t, block_rows(t.graph, costs, notes));
+  t.notes.insert(t.notes.end(), notes.begin(), notes.end());
+  const auto cut = [](const PatternNote& note) { return note.why.reason() == FusionReason::InBlocks; };
+  if (std::ranges::none_of(notes, cut)) return;
   for (ir::NodeId id = 0; id < before.size(); ++id)
     if (before[id] != ir::kNoNode && held[before[id]] && t.now[id] == ir::kNoNode) t.in_blocks.push_back(id);
-  t.notes.insert(t.notes.end(), notes.begin(), notes.end());
   follow(t, cse(t.graph));
   follow(t, dce(t.graph));
 }
