@@ -287,6 +287,18 @@ struct PairGroup {
 #pragma unroll
     for (int step = 0; step < kColumns / 16; ++step) rows.weigh<Whole>(s, c0, step, values, w[step]);
   }
+  __device__ __forceinline__ void weigh_early(int kind, int c0, uint32 values) {
+    if (kind == kWhole)
+      weigh_early<true>(c0, values);
+    else
+      weigh_early<false>(c0, values);
+  }
+  __device__ __forceinline__ void weigh(int kind, int c0, uint32 values) {
+    if (kind == kWhole)
+      weigh<true>(c0, values);
+    else
+      weigh<false>(c0, values);
+  }
 
   /// Weights of the tile at hand, those of rows that exist, to shared memory: rows of 64 columns.
   __device__ __forceinline__ void share_weights() const {
@@ -353,17 +365,11 @@ struct PairGroup {
       products_wait<1>();
       end_products(0, 1);
       if constexpr (Config::kEarly) {
-        if (kind == kWhole)
-          weigh_early<true>(c0, values);
-        else
-          weigh_early<false>(c0, values);
+        weigh_early(kind, c0, values);
       }
       products_wait<0>();
       end_products(1, kProducts);
-      if (kind == kWhole)
-        weigh<true>(c0, values);
-      else
-        weigh<false>(c0, values);
+      weigh(kind, c0, values);
       share_weights();
       if (adds()) added_blocks_read();
       meet<256>(kMeet);
@@ -414,20 +420,14 @@ struct PairGroup {
       products_wait<1>();
       if constexpr (Config::kEarly) {
         end_products(0, 1);
-        if (kind == kWhole)
-          weigh_early<true>(c0, values);
-        else
-          weigh_early<false>(c0, values);
+        weigh_early(kind, c0, values);
         products_wait<0>();
         end_products(1, kProducts);
       } else {
         products_wait<0>();
         end_products(0, kProducts);
       }
-      if (kind == kWhole)
-        weigh<true>(c0, values);
-      else
-        weigh<false>(c0, values);
+      weigh(kind, c0, values);
       stage = turn.stage;
       turn.next();
     }
