@@ -317,7 +317,8 @@ TEST(Strict, Scans) {
           out.insert(out.end(), {c, cumprod(1.0 + x * 0.01, a) - c, sum(c, a), cummax(x, a) * c});
           const Tensor r = cumsum(x * 0.5, a, a == 1, true);
           out.insert(out.end(), {r, r * 3.0 + x, cumprod(1.0 + x * 0.01, a, false, true) - r, r + c,
-                                 sum(r, a), cummin(r, a, false, true)});
+                                 sum(r, a), cummin(r, a, false, true), logcumsumexp(x * 8.0, a),
+                                 logcumsumexp(x * 8.0, a, a == 1, true)});
         }
         return out;
       });
@@ -418,8 +419,8 @@ TEST(Deterministic, BitsDoNotDependOnThreadsOrOnWhoRunsAKernel) {
            {Shape{100000}, Shape{3, 70000}, Shape{70000, 3}, Shape{60, 900}, Shape{2000, 40}}) {
         const Tensor x = values(dtype, shape, -2, 2, 5);
         for (int a = 0; a < shape.rank(); ++a)
-          out.insert(out.end(),
-                     {sum(x * x + x, a), mean(tanh(x), a), nn::softmax(x, a), logsumexp(x, a), cumsum(x, a)});
+          out.insert(out.end(), {sum(x * x + x, a), mean(tanh(x), a), nn::softmax(x, a), logsumexp(x, a),
+                                 cumsum(x, a), logcumsumexp(x, a)});
         out.insert(out.end(), {sum(sin(x)), var(x), x / (1.0 + exp(-x)), pow(abs(x) + 0.5, x)});
       }
       const Tensor a = values(dtype, {90, 300}, -1, 1, 1), b = values(dtype, {300, 80}, -1, 1, 2);

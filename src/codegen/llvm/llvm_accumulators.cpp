@@ -193,7 +193,7 @@ void FunctionEmitter::scan(const Stmt& st) {
       next = merge(a, each_part(x, [&](Value* v, std::size_t) { return last_lane(v); }), acc);
       running = merge(a, x, acc);
     };
-    if (a.monoid == Monoid::Custom && kernel::sums_relative(pool_, k_.customs[a.custom]))
+    if (a.monoid == Monoid::Custom && !k_.exact && kernel::sums_relative(pool_, k_.customs[a.custom]))
       scan_relative(a, x, acc, s.none, prefixes, next, running);
     else
       prefixes();
@@ -208,7 +208,8 @@ void FunctionEmitter::scan(const Stmt& st) {
 
 /// Prefixes of a maximum and a sum relative to it. Where no lane exceeds the maximum so far, which is most
 /// vectors of most data, that stays the maximum of all of them, and the sums relative to it are added: one
-/// exponential a lane instead of one for each step. `prefixes` is the other way.
+/// exponential a lane instead of one for each step. `prefixes` is the other way, and the only one of exact
+/// kernels: other engines merge in pairs, which rounds elsewhere.
 void FunctionEmitter::scan_relative(const AccDecl& a, Parts x, const Parts& acc, const Parts& none,
                                     llvm::function_ref<void()> prefixes, Parts& next, Parts& running) {
   const auto block_named = [&](const char* name) { return BasicBlock::Create(c_, name, fn_); };
