@@ -66,9 +66,11 @@ std::optional<transform::BlockCosts> block_costs(const schedule::Target& target)
                               .half_rows = 1024,
                               .rows_a_term = 4,
                               .saved_bytes = 64 << 20,
-                              .products = products};
+                              .products = products,
+                              .sums = !target.exact};
   if (target.gpu) {
-    costs.rows = 256;  // which multiply for as long as memory takes to give them w
+    costs.sums = false;  // each block reads and writes the sums again: not measured
+    costs.rows = 256;    // which multiply for as long as memory takes to give them w
     costs.block_bytes /= 2;
     costs.processors = target.threads;
     costs.saved_bytes = std::int64_t{1} << 30;  // blocks take some per cent longer there
@@ -76,6 +78,7 @@ std::optional<transform::BlockCosts> block_costs(const schedule::Target& target)
   if (const std::int64_t rows = rows_of_blocks().load(std::memory_order_relaxed); rows > 0) {
     costs.rows = costs.half_rows = costs.rows_a_term = rows;
     costs.block_bytes = costs.saved_bytes = costs.processors = 0;
+    costs.sums = !target.exact;
   }
   return costs;
 }

@@ -83,7 +83,7 @@ bool Fuser::cheaper_inlined(std::size_t i) {
     ++reads;
     ++readers[to];
     if (b.library || b.cost + a.cost * static_cast<float>(reads) > static_cast<float>(t_.max_prims) ||
-        !too_much(a, b).empty())
+        !too_much(a, b).empty() || are_sums_in_turn(a, b))
       return false;
     bytes = static_cast<double>(edges_[e].bytes);
   }

@@ -269,6 +269,7 @@ bool Fuser::try_merge(int ia, int ib, std::uint32_t edge) {
   if (std::max(a.points, b.points) < t_.fuse_least)
     return refuse(edge, because(FusionReason::TooSmall, t_.fuse_least));
   if (Why why = too_much(a, b); !why.empty()) return refuse(edge, std::move(why));
+  if (are_sums_in_turn(a, b)) return refuse(edge, FusionReason::TwoProducts);
   if (a.in_edges.size() + b.in_edges.size() > kMaxEdges * 4 && inputs_of(a, b).size() > kMaxEdges)
     return refuse(edge, because(FusionReason::TooManyInputs, kMaxEdges));
   const std::optional<Fit> f = fit(a, b);
@@ -283,6 +284,41 @@ bool Fuser::try_merge(int ia, int ib, std::uint32_t edge) {
     return join_between(ia, ib) ? try_edge(edge) : refuse(edge, FusionReason::KernelBetween);
   merge(ia, ib, *f);
   return true;
+}
+
+/// The last product whose result only this map reads, itself or by a cast, and that can take it along; or
+/// none.
+NodeId Fuser::own_product(const Group& x) const {
+  if (!t_.epilogues || !x.is_map() || x.library) return kNoNode;
+  NodeId last = kNoNode;
+  for (const std::uint32_t in : x.in_edges) {
+    const int from = group_of_[edges_[in].producer];
+    if (from < 0) continue;
+    const Group& y = groups_[static_cast<std::size_t>(from)];
+    const auto is_read_here = [&](std::uint32_t out) {
+      const int to = group_of_[edges_[out].consumer];
+      return to >= 0 && &groups_[static_cast<std::size_t>(to)] == &x;
+    };
+    if (y.nodes.size() != 1 || y.points != x.points || !std::ranges::all_of(y.out_edges, is_read_here))
+      continue;
+    const bool is_cast = !y.library && g_[y.root_node].op == Op::cast;
+    const NodeId product = is_contraction(y) ? y.root_node : is_cast ? own_product(y) : kNoNode;
+    if (product != kNoNode) last = last == kNoNode ? product : std::max(last, product);
+  }
+  return last;
+}
+
+bool Fuser::only_adds(const Group& x) const {
+  return std::ranges::all_of(x.nodes,
+                             [&](NodeId id) { return g_[id].op == Op::add || g_[id].op == Op::cast; });
+}
+
+/// Whether a adds a product's result to another value, and b the next one's to that: apart, each product can
+/// add to what those before it gave, in as many passes over memory as one sum of stored results takes.
+bool Fuser::are_sums_in_turn(const Group& a, const Group& b) const {
+  if (!only_adds(a)) return false;
+  const NodeId first = own_product(a), then = own_product(b);
+  return first != kNoNode && then != kNoNode && first < then;
 }
 
 /// Lets a take along one of the small maps that lie between it and b, such as the mean that is made of a sum

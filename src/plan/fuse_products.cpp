@@ -103,6 +103,8 @@ bool Fuser::join_pair(int ia, int ib, std::uint32_t edge) {
 bool Fuser::join_product(int ia, int ib, std::uint32_t edge) {
   Group &a = groups_[static_cast<std::size_t>(ia)], &b = groups_[static_cast<std::size_t>(ib)];
   if (b.library) return false;
+  // of several products that are added up the last one can add to the others when these are done
+  if (const NodeId own = own_product(b); own != kNoNode && own > a.root_node && only_adds(b)) return false;
   if (Why why = no_epilogue(a, b); !why.empty()) return refuse(edge, std::move(why));
   const std::optional<Fit> f = fit(a, b);
   if (!f) return refuse(edge, Why::later());

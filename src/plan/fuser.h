@@ -193,6 +193,9 @@ class Fuser {
   bool try_edge(std::uint32_t id);
   bool refuse(std::uint32_t edge, Why why);
   bool try_merge(int ia, int ib, std::uint32_t edge);
+  NodeId own_product(const Group& x) const;
+  bool only_adds(const Group& x) const;
+  bool are_sums_in_turn(const Group& a, const Group& b) const;
   bool join_between(int ia, int ib);
   Why too_much(const Group& a, const Group& b) const;
   bool is_apart(NodeId id) const { return std::ranges::find(apart_, id, &Apart::node) != apart_.end(); }

@@ -81,13 +81,16 @@ class Cutter {
     for (const Block& block : blocks_) {
       block_ = block;
       made_.clear();
-      for (std::size_t r = 0; r < parts.size(); ++r) parts[r].push_back(made(values_.results()[r]));
+      for (std::size_t r = 0; r < parts.size(); ++r) {
+        const NodeId id = values_.results()[r];
+        add_part(parts[r], id);
+      }
       if (first_made_ == kNoNode) {
         first_made_ = made(product_);
         first_result_ = parts[0][0];
       }
     }
-    for (std::size_t r = 0; r < parts.size(); ++r) join(values_.results()[r], parts[r]);
+    for (std::size_t r = 0; r < parts.size(); ++r) finish(values_.results()[r], parts[r]);
     for (NodeId id = 0; id < old_.size(); ++id)
       if (values_.is_after(id)) copy(id);
     for (NodeId& root : g_.roots) root = now_[root];
@@ -110,17 +113,59 @@ class Cutter {
     now_[id] = add_.push(std::move(n));
   }
 
-  void join(NodeId id, const std::vector<NodeId>& parts) {
+  /// Sums of products are as large as w, and added at once, by the product of the next block. Other sums take
+  /// few bytes: joined first, or one kernel would take the rows of all blocks.
+  void add_part(std::vector<NodeId>& parts, NodeId id) {
+    if (!values_.is_sum(id)) {
+      parts.push_back(made(id));
+    } else if (old_[id].op != Op::matmul) {
+      parts.push_back(reduction(old_[id]));
+    } else {
+      const NodeId part = product_over_rows(old_[id]);
+      parts = {parts.empty() ? part : add_.add(Op::add, {parts[0], part})};
+    }
+  }
+
+  void finish(NodeId id, const std::vector<NodeId>& parts) {
     const GraphNode& n = old_[id];
     add_.loc = n.loc;
-    NodeId all = add_.add(Op::join, ir::Operands(parts), ir::Join{0});
+    NodeId all = parts.size() == 1 ? parts[0] : add_.add(Op::join, ir::Operands(parts), ir::Join{0});
+    if (values_.is_sum(id) && parts.size() > 1) all = add_.add(n.op, {all}, ir::Reduce{1});
+    if (g_[all].dtype != n.dtype) all = cast(all, n.dtype);
     if (!std::ranges::equal(g_[all].dims, n.dims)) all = add_.add(Op::reshape, {all}, {}, {.dims = n.dims});
     g_[all].held = n.held;
     now_[id] = all;
   }
 
+  NodeId cast(NodeId x, DType dtype) { return add_.add(Op::cast, {x}, {}, {.dtype = dtype}); }
+
+  /// Of halves as floats, as all sums over rows.
+  NodeId product_over_rows(const GraphNode& n) {
+    add_.loc = n.loc;
+    const NodeId a = n.in[0], b = n.in[1];
+    const NodeId columns =
+        values_.is_turned(a) ? add_.add(Op::permute, {made(old_[a].in[0])}, turned()) : of_block(now_[a], 1);
+    const NodeId part = add_.add(Op::matmul, {columns, values_.axes(b) ? made(b) : of_block(now_[b], 0)});
+    return is_half(n.dtype) ? cast(part, DType::Float32) : part;
+  }
+
+  NodeId reduction(const GraphNode& n) {
+    NodeId x = made(n.in[0]);
+    add_.loc = n.loc;
+    if (is_half(n.dtype)) x = cast(x, DType::Float32);
+    const std::uint64_t over = ir::attributes<ir::Reduce>(n).mask;
+    return add_.add(n.op, {x}, ir::Reduce{over >> *values_.axes(n.in[0]) << 1 | 1});
+  }
+
+  static ir::Permute turned() {
+    ir::Permute order;
+    order.show(0, 1);
+    order.show(1, 0);
+    return order;
+  }
+
   /// The block's rows, one axis, and the axes of `dims` from `first` on.
-  Shape of_block(ir::Dims dims, std::size_t first) const {
+  Shape block_shape(ir::Dims dims, std::size_t first) const {
     Shape out{block_.rows};
     for (std::size_t a = first; a < dims.size(); ++a) out.push_back(dims[a]);
     return out;
@@ -131,9 +176,15 @@ class Cutter {
     Shape dims{values_.rows()};
     for (std::size_t a = axes; a < g_[whole].dims.size(); ++a) dims.push_back(g_[whole].dims[a]);
     if (axes != 1) whole = add_.add(Op::reshape, {whole}, {}, {.dims = dims});
+    return of_block(whole, 0);
+  }
+
+  /// The block's part of a value, one axis of which is all rows.
+  NodeId of_block(NodeId whole, std::size_t axis) {
+    Shape dims(g_[whole].dims);
     std::vector<std::int64_t> first(static_cast<std::size_t>(dims.rank()), 0), step(first.size(), 1);
-    first[0] = block_.first;
-    dims[0] = block_.rows;
+    first[axis] = block_.first;
+    dims[static_cast<int>(axis)] = block_.rows;
     return add_.add(Op::slice, {whole}, ir::Box(first, step), {.dims = dims});
   }
 
@@ -166,7 +217,7 @@ class Cutter {
   }
 
   NodeId make(const GraphNode& n, std::size_t axes, bool is_product) {
-    const Shape dims = of_block(n.dims, axes);
+    const Shape dims = block_shape(n.dims, axes);
     const auto moved = [&](std::size_t axis) { return axis - axes + 1; };
     const auto in = [&](std::size_t k) { return operand(n.in[k], n.dims, axes); };
     if (n.op == Op::matmul)
@@ -289,7 +340,7 @@ class BlockRows {
     const GraphNode& n = g_[product];
     if (n.numel == 0 || g_[n.in[0]].dims.back() == 0) return;
     if (n.numel * size_of(n.dtype) < costs_.saved_bytes || has_windows(g_, n.in[0])) return;
-    RowValues values(g_, product, costs_.products);
+    RowValues values(g_, product, {costs_.products, costs_.sums});
     const std::vector<Block> blocks = blocks_of(g_, product, values, costs_);
     if (blocks.empty()) return;
     auto [why, reader] = values.find();

@@ -5,7 +5,8 @@
 // each row is reduced to, and a join of those few results. A plan's blocks follow each other, so that the
 // memory of one block serves all. Any values of a row will do (maxima, sums of exponentials, an element
 // picked, an argmax, a sort that keeps few), however they depend on each other, since no row is cut: each
-// result is made of the same elements as before.
+// result is made of the same elements as before. Sums over the rows, such as the gradient by w, are added
+// block by block where the order of additions is free; halves are added as floats.
 #pragma once
 
 #include "transform/replacement.h"
@@ -24,6 +25,7 @@ struct BlockCosts {
   std::int64_t rows_a_term;  // … and where the sums are short: rows for each of their products
   std::int64_t saved_bytes;  // of memory, at least
   bool products = false;     // rows may be operands of other products: no attention is looked for
+  bool sums = false;         // sums over rows may be added block by block
   int processors = 0;        // that take a tile of a product each, in turns; 0: turns do not matter
 };
 

@@ -6,14 +6,17 @@
 
 namespace kiln::transform {
 
-RowValues::RowValues(const Graph& graph, NodeId product, bool products)
+RowValues::RowValues(const Graph& graph, NodeId product, Allowed allowed)
     : g_(graph),
       product_(product),
-      products_(products),
+      allowed_(allowed),
       prefix_(graph.size(), -1),
       of_product_(graph.size()),
       after_(graph.size()),
       wanted_(graph.size()),
+      sum_(graph.size()),
+      turned_(graph.size()),
+      gradient_(graph.size()),
       whole_(graph.size()) {
   const ir::Dims dims = graph[product].dims;
   for (std::size_t a = 0; a + 2 < dims.size(); ++a) rows_ *= dims[a];
@@ -85,15 +88,49 @@ std::optional<std::size_t> RowValues::follow_gather(const GraphNode& n) const {
   return rows;
 }
 
+/// Whether x shows what the product's operand shows.
+bool RowValues::is_own(NodeId x, std::size_t operand) const {
+  const auto base = [&](NodeId id) {
+    while (g_[id].op == Op::permute || g_[id].op == Op::reshape || g_[id].op == Op::alias) id = g_[id].in[0];
+    return id;
+  };
+  return base(x) == base(g_[product_].in[operand]);
+}
+
 std::optional<std::size_t> RowValues::follow_product(const GraphNode& n) const {
   const auto rows = axes_of(n.dims);
-  const bool reads_rows = products_ && of_product_[n.in[0]] && !of_product_[n.in[1]];
-  return reads_rows && rows && static_cast<int>(*rows) == prefix_[n.in[0]] ? rows : std::nullopt;
+  const bool reads_rows = of_product_[n.in[0]] && !of_product_[n.in[1]];
+  if (!reads_rows || !rows || static_cast<int>(*rows) != prefix_[n.in[0]]) return std::nullopt;
+  return allowed_.products || (allowed_.sums && !matrices_ && is_own(n.in[1], 1)) ? rows : std::nullopt;
+}
+
+/// A matrix of rows, turned: each of its columns is a row.
+bool RowValues::turns(const GraphNode& n) const {
+  return allowed_.sums && n.op == Op::permute && n.dims.size() == 2 && prefix_[n.in[0]] == 1 &&
+         ir::attributes<ir::Permute>(n)[0] == 1;
+}
+
+bool RowValues::sums_rows(const GraphNode& n) const {
+  if (!allowed_.sums || n.numel == 0) return false;
+  if (ir::is_reduce(n.op)) {
+    if (ir::has(n.op, ir::POSITION) || prefix_[n.in[0]] < 0) return false;
+    const auto over = ir::attributes<ir::Reduce>(n);
+    for (std::size_t a = 0; a < static_cast<std::size_t>(prefix_[n.in[0]]); ++a)
+      if (!over.over(a)) return false;
+    return true;
+  }
+  if (n.op != Op::matmul || n.dims.size() != 2) return false;
+  const NodeId a = n.in[0], b = n.in[1];
+  const bool columns = turned_[a] || !of_product_[a], rows = prefix_[b] == 1 || !of_product_[b];
+  if (!columns || !rows || (!turned_[a] && !of_product_[b])) return false;
+  return allowed_.products || is_own(turned_[a] ? b : a, 0);
 }
 
 /// The row axes of a node, some operand of which is made row by row, if the node is, too.
 std::optional<std::size_t> RowValues::follow(const GraphNode& n) const {
   if (n.numel == 0) return std::nullopt;
+  if (std::ranges::any_of(n.in, [&](NodeId in) { return of_product_[in] && prefix_[in] < 0; }))
+    return std::nullopt;
   if (ir::is_elementwise(n.op)) {
     std::optional<std::size_t> rows;
     for (const NodeId in : n.in)
@@ -125,10 +162,21 @@ std::pair<Why, NodeId> RowValues::follow_all() {
     if (missed.second == kNoNode) missed = {because(reason, ir::info(g_[id].op).name), id};
   };
   if (wanted_[product_]) miss(FusionReason::BlocksWanted, product_);
+  NodeId first_gradient = kNoNode;
+  bool sums_products = false;
   for (NodeId id = product_ + 1; id < g_.size(); ++id) {
     const GraphNode& n = g_[id];
     if (!any_operand(n, of_product_)) continue;
     const bool reads_whole = any_operand(n, whole_);
+    if (reads_whole && (sums_rows(n) || turns(n))) {
+      of_product_[id] = true;
+      (turns(n) ? turned_ : sum_)[id] = true;
+      whole_[id] = turned_[id];
+      reduces_ |= sum_[id];
+      sums_products |= sum_[id] && n.op == Op::matmul;
+      if (turned_[id] && wanted_[id]) miss(FusionReason::BlocksWanted, id);
+      continue;
+    }
     const auto rows = follow(n);
     if (!rows) {
       if (reads_whole) miss(FusionReason::BlocksOfOthers, id);
@@ -136,10 +184,14 @@ std::pair<Why, NodeId> RowValues::follow_all() {
     }
     prefix_[id] = static_cast<std::int8_t>(*rows);
     of_product_[id] = true;
-    whole_[id] = reads_whole && is_large(id);
+    gradient_[id] = n.op == Op::matmul && !allowed_.products;
+    if (gradient_[id] && first_gradient == kNoNode) first_gradient = id;
+    whole_[id] = reads_whole && is_large(id) && !gradient_[id];
     reduces_ |= reads_whole && !whole_[id] && n.op != Op::matmul;
     if (whole_[id] && wanted_[id]) miss(FusionReason::BlocksWanted, id);
   }
+  // beside no gradient by w this is rather an attention whose keys are its values
+  if (first_gradient != kNoNode && !sums_products) miss(FusionReason::BlocksOfOthers, first_gradient);
   return missed;
 }
 
@@ -211,7 +263,8 @@ std::pair<Why, NodeId> RowValues::find_results() {
     if (id != product_ && any_operand(g_[id], after_))
       return {because(FusionReason::BlocksMeet, ir::info(g_[id].op).name), id};
     if (!leaves[id] && !(g_[id].held && !is_large(id))) continue;
-    if (is_large(id)) return {because(FusionReason::BlocksWanted, ir::info(g_[id].op).name), id};
+    if (is_large(id) && !is_stored_anyway(id))
+      return {because(FusionReason::BlocksWanted, ir::info(g_[id].op).name), id};
     results_.push_back(id);
   }
   return {{}, kNoNode};

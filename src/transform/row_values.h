@@ -4,6 +4,11 @@
 // by row if each of its rows is made of the same row of its operands. Those that have a row's elements, or
 // nearly as many, are large. Where all large ones are read row by row, and none is wanted, only small values
 // leave the rows, and a block of rows needs no more memory than a block of the product (block_rows.h).
+//
+// A node may also combine the rows: a reduction over them, or a product whose sums run over rows, as the
+// gradient by the weights has. What it makes of the blocks is combined. The product's own gradients read its
+// rows beside its operands: gradient · wᵀ, row by row, and xᵀ · gradient. Other products that do are left to
+// attention.
 #pragma once
 
 #include "transform/nouns.h"
@@ -19,9 +24,13 @@ namespace kiln::transform {
 
 class RowValues {
  public:
-  /// Of a product's m rows; if it has several matrices, these are the rows. `products`: what another product
-  /// makes of rows, its first operand, is made row by row, too.
-  RowValues(const Graph& graph, NodeId product, bool products);
+  struct Allowed {
+    bool products;  // what another product makes of rows, its first operand, is made row by row, too
+    bool sums;      // rows are combined with each other
+  };
+
+  /// Of a product's m rows; if it has several matrices, these are the rows.
+  RowValues(const Graph& graph, NodeId product, Allowed allowed);
 
   std::int64_t rows() const { return rows_; }
   /// Whether they are matrices.
@@ -39,11 +48,16 @@ class RowValues {
 
   /// Whether something of the rows is reduced: find() looked at what the planner may be asked about.
   bool reduces() const { return reduces_; }
-  /// Small values that others read, or want: ascending.
+  /// Values that others read, or want: ascending. Small ones, what the rows are combined to, and the gradient
+  /// by the product's first operand.
   const std::vector<NodeId>& results() const { return results_; }
+  /// Whether a node combines all rows.
+  bool is_sum(NodeId id) const { return sum_[id]; }
+  /// Whether a node shows rows as columns, for a sum.
+  bool is_turned(NodeId id) const { return turned_[id]; }
   /// Whether a node is made of results.
   bool is_after(NodeId id) const { return after_[id]; }
-  /// Whether a node is the product, or made of it row by row.
+  /// Whether a node is the product, or made of it, row by row or as a sum.
   bool is_made_of_product(NodeId id) const { return of_product_[id]; }
 
  private:
@@ -54,6 +68,10 @@ class RowValues {
   std::optional<std::size_t> follow(const GraphNode& n) const;
   std::optional<std::size_t> follow_gather(const GraphNode& n) const;
   std::optional<std::size_t> follow_product(const GraphNode& n) const;
+  bool is_own(NodeId x, std::size_t operand) const;
+  bool sums_rows(const GraphNode& n) const;
+  bool turns(const GraphNode& n) const;
+  bool is_stored_anyway(NodeId id) const { return sum_[id] || gradient_[id]; }
   std::pair<Why, NodeId> follow_all();
   void keep_needed();
   bool is_small_map(const GraphNode& n) const;
@@ -63,13 +81,14 @@ class RowValues {
 
   const Graph& g_;
   const NodeId product_;
-  const bool products_;
+  const Allowed allowed_;
   std::int64_t rows_ = 1;
   bool matrices_ = false;
   bool reduces_ = false;
   std::vector<std::int8_t> prefix_;  // by node, or -1
-  std::vector<bool> of_product_, after_, wanted_;
-  std::vector<bool> whole_;  // large, and made of the product through large ones: would be stored with it
+  std::vector<bool> of_product_, after_, wanted_, sum_, turned_;
+  std::vector<bool> gradient_;  // by the product's first operand
+  std::vector<bool> whole_;     // large, and made of the product through large ones: would be stored with it
   std::vector<NodeId> results_;
 };
 

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <vector>
 
 namespace kiln::plan {
 namespace {
@@ -176,6 +177,29 @@ TEST(Fuse, SmallMapsBetweenDoNotKeepRegionsApart) {
   const Regions r = fuse(b.graph, target());
   ASSERT_EQ(r.regions.size(), 2u);
   EXPECT_EQ(r.regions[0].outputs, std::vector<NodeId>{less});
+}
+
+/// Each product adds to what those before it gave: none is stored until the last.
+TEST(Fuse, ProductsAreAddedInTurn) {
+  for (const DType dtype : {DType::Float32, DType::BFloat16}) {
+    GraphBuilder b;
+    std::vector<NodeId> products, sums;
+    for (int i = 0; i < 4; ++i) {
+      products.push_back(b.matmul(b.leaf(dtype, {512, 64}), b.leaf(dtype, {64, 256})));
+      const NodeId part = is_half(dtype) ? b.cast(products.back(), DType::Float32) : products.back();
+      sums.push_back(sums.empty() ? part : b.op(Op::add, {sums.back(), part}));
+    }
+    b.root(sums.back());
+    schedule::Target t = target();
+    t.gpu = false;
+    t.epilogues = true;
+    const Regions r = fuse(b.graph, t);
+    EXPECT_EQ(r.regions.size(), 4u);
+    for (std::size_t i = 0; i < products.size(); ++i) {
+      EXPECT_TRUE(r.stored[sums[i]]) << i;
+      EXPECT_EQ(r.stored[products[i]], products[i] == sums[i]) << i;
+    }
+  }
 }
 
 /// Products that read what several views show of a join read one copy of it.

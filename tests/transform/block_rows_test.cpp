@@ -15,6 +15,7 @@ using ir::GraphBuilder;
 using ir::NodeId;
 using ir::Op;
 using Extents = GraphBuilder::Extents;
+using Reasons = std::vector<FusionReason>;
 
 constexpr BlockCosts kFour{.block_bytes = 0, .rows = 4, .half_rows = 8, .rows_a_term = 8, .saved_bytes = 0};
 
@@ -161,6 +162,66 @@ TEST(BlockRows, ProductsOfRowsWhereNoAttentionIsLookedFor) {
   }
 }
 
+constexpr BlockCosts kSums{
+    .block_bytes = 0, .rows = 4, .half_rows = 4, .rows_a_term = 8, .saved_bytes = 0, .sums = true};
+const std::vector<Extents> kGradients = {{4, 33}, {7, 33}, {4, 33}, {7, 33}, {2, 33}, {7, 33}};
+
+/// A gradient by w beside a reduction of rows: cut with these costs.
+Cut gradient(const BlockCosts& costs, const std::function<NodeId(Product&, NodeId g)>& sum) {
+  Product b;
+  const NodeId g = b.op(Op::subtract, {b.y, b.leaf(DType::Float64, {10, 33})});
+  b.root(b.rows(Op::reduce_sum, b.op(Op::multiply, {g, g})));
+  b.root(sum(b, g));
+  return cut(b, costs);
+}
+
+TEST(BlockRows, GradientsAreSumsOverRowsAndRows) {
+  const auto by_w = [](Product& b, NodeId g) { return b.matmul(b.permute(b.x, {1, 0}), g); };
+  EXPECT_EQ(gradient(kSums, by_w).products, kGradients);
+  EXPECT_EQ(gradient(kFour, by_w).notes, Reasons{FusionReason::BlocksOfOthers}) << "the order is not free";
+  const auto turned = [](Product& b, NodeId g) { return b.matmul(b.permute(g, {1, 0}), b.x); };
+  EXPECT_EQ(gradient(kSums, turned).products.size(), 6u);
+  const auto by_both = [&](Product& b, NodeId g) {
+    b.root(b.matmul(g, b.permute(b.w, {1, 0})));
+    return by_w(b, g);
+  };
+  EXPECT_EQ(gradient(kSums, by_both).products.size(), 9u);
+}
+
+TEST(BlockRows, ProductsOfOtherOperandsAreLeftToAttention) {
+  const auto misses = [](const std::function<NodeId(Product&, NodeId)>& reads) {
+    return gradient(kSums, reads).notes == Reasons{FusionReason::BlocksOfOthers};
+  };
+  EXPECT_TRUE(misses([](Product& b, NodeId g) { return b.matmul(g, b.leaf(DType::Float64, {33, 7})); }));
+  EXPECT_TRUE(misses([](Product& b, NodeId g) { return b.matmul(b.leaf(DType::Float64, {7, 10}), g); }));
+  EXPECT_TRUE(misses([](Product& b, NodeId g) { return b.matmul(g, b.permute(b.w, {1, 0})); }))
+      << "keys that are values";
+}
+
+TEST(BlockRows, SumsOfRowsAreAddedInTurn) {
+  for (const Op op : {Op::reduce_max, Op::reduce_min})
+    for (const std::uint64_t over : {0b01, 0b11}) {
+      Product b;
+      b.root(b.reduce(op, b.y, over));
+      EXPECT_EQ(cut(b, kSums).products, kThree);
+    }
+  Product b;
+  b.root(b.reduce(Op::reduce_argmax, b.y, 0b01));
+  EXPECT_EQ(cut(b, kSums).products, kWhole) << "positions are not combined";
+}
+
+TEST(BlockRows, WhatReadsASumComesAfterTheBlocks) {
+  Product b;
+  const NodeId most = b.reduce(Op::reduce_max, b.y, 0b01);
+  b.root(b.op(Op::exp, {most}));
+  b.root(b.rows(Op::reduce_max, b.y));
+  EXPECT_EQ(cut(b, kSums).products, kThree);
+  Product meets;
+  const NodeId all = meets.reduce(Op::reduce_max, meets.y, 0b01);
+  meets.root(meets.rows(Op::reduce_sum, meets.op(Op::subtract, {meets.y, all})));
+  EXPECT_EQ(cut(meets, kSums).products, kWhole);
+}
+
 TEST(BlockRows, AFewMapsOfResultsStayWithThem) {
   Product b;
   const NodeId loss = b.op(Op::log, {b.op(Op::abs, {b.rows(Op::reduce_sum, b.y)})});
@@ -231,8 +292,6 @@ std::vector<FusionReason> missed(const std::function<void(Product&)>& program) {
   EXPECT_EQ(c.products.front(), kWhole.front());
   return c.notes;
 }
-
-using Reasons = std::vector<FusionReason>;
 
 TEST(BlockRows, AProductThatIsWantedStays) {
   const Reasons wanted = {FusionReason::BlocksWanted};
