@@ -63,6 +63,7 @@ transform::Wishes wishes(const schedule::Target& target, Device device) {
     return w;
   }
   w.finds_products = true;
+  w.sums_vectors = !target.gpu;
   w.sums_batches = !target.gpu;
   w.reuses_products = target.gpu && target.pair_sums;
   w.reductions = {target.run_bytes,

@@ -1,0 +1,93 @@
+#include "transform/sum_vectors.h"
+
+#include "transform/transformed.h"
+
+#include <algorithm>
+#include <functional>
+#include <utility>
+
+namespace kiln::transform {
+namespace {
+
+using ir::GraphBuilder;
+using ir::NodeId;
+using ir::Op;
+using Extents = GraphBuilder::Extents;
+
+/// Whether the product becomes a reduction, of the same value.
+bool sums(GraphBuilder& b, NodeId product) {
+  b.root(product);
+  const auto before = b.values();
+  sum_vectors(b.graph);
+  ir::verify(b.graph);
+  EXPECT_EQ(before, b.values()) << ir::print(b.graph);  // halves and quarters: every sum is exact
+  return std::ranges::none_of(b.graph.nodes, [](const auto& n) { return n.op == Op::matmul; });
+}
+
+bool sums(DType dtype, const Extents& x, const Extents& y) {
+  GraphBuilder b;
+  return sums(b, b.matmul(b.leaf(dtype, x), b.leaf(dtype, y)));
+}
+
+/// Extents of what is reduced, and the axes.
+std::pair<Extents, std::uint64_t> reduced(const GraphBuilder& b) {
+  const auto sum = std::ranges::find(b.graph.nodes, Op::reduce_sum, &ir::GraphNode::op);
+  if (sum == b.graph.nodes.end()) return {};
+  return {b.extents(sum->in[0]), ir::attributes<ir::Reduce>(*sum).mask};
+}
+
+TEST(SumVectors, HalvesWithOneRowOrColumn) {
+  for (const DType half : {DType::Float16, DType::BFloat16}) {
+    EXPECT_TRUE(sums(half, {1, 6}, {6, 5}));
+    EXPECT_TRUE(sums(half, {5, 6}, {6, 1}));
+    EXPECT_TRUE(sums(half, {1, 6}, {6, 1}));
+    EXPECT_TRUE(sums(half, {1, 1, 6}, {1, 6, 5}));
+    EXPECT_TRUE(sums(half, {1, 5, 6}, {1, 6, 1}));
+    EXPECT_FALSE(sums(half, {2, 6}, {6, 5}));
+    EXPECT_FALSE(sums(half, {3, 1, 6}, {3, 6, 5})) << "a batch";
+    EXPECT_FALSE(sums(half, {1, 0}, {0, 5}));
+  }
+}
+
+TEST(SumVectors, OtherFloatsWhereTheMatrixIsMade) {
+  for (const DType dtype : {DType::Float32, DType::Float64}) {
+    EXPECT_FALSE(sums(dtype, {1, 6}, {6, 5})) << "the library reads it as fast";
+    GraphBuilder b;
+    const NodeId scaled =
+        b.op(Op::multiply, {b.cast(b.leaf(DType::Int8, {6, 5}), dtype), b.leaf(dtype, {1, 5})});
+    EXPECT_TRUE(sums(b, b.matmul(b.leaf(dtype, {1, 6}), scaled)));
+    GraphBuilder read;
+    const NodeId wide = read.cast(read.leaf(DType::Int8, {6, 5}), dtype);
+    read.root(wide);
+    EXPECT_FALSE(sums(read, read.matmul(read.leaf(dtype, {1, 6}), wide))) << "it is stored for others";
+  }
+  EXPECT_FALSE(sums(DType::Int32, {1, 6}, {6, 5})) << "integers";
+}
+
+TEST(SumVectors, TheMatrixIsReadAsItLiesInMemory) {
+  constexpr DType half = DType::BFloat16;
+  const auto of = [](const std::function<NodeId(GraphBuilder&)>& product) {
+    GraphBuilder b;
+    EXPECT_TRUE(sums(b, product(b)));
+    return reduced(b);
+  };
+  const auto vector = [](GraphBuilder& b) { return b.leaf(half, {1, 6}); };
+  EXPECT_EQ(of([&](GraphBuilder& b) { return b.matmul(vector(b), b.leaf(half, {6, 5})); }),
+            std::pair(Extents{6, 5}, std::uint64_t{1}));
+  EXPECT_EQ(of([&](GraphBuilder& b) { return b.matmul(vector(b), b.permute(b.leaf(half, {5, 6}), {1, 0})); }),
+            std::pair(Extents{5, 6}, std::uint64_t{2}));
+  EXPECT_EQ(of([&](GraphBuilder& b) {
+              const NodeId bytes = b.permute(b.leaf(DType::Int8, {5, 6}), {1, 0});
+              return b.matmul(vector(b), b.op(Op::multiply, {b.leaf(half, {1, 5}), b.cast(bytes, half)}));
+            }),
+            std::pair(Extents{5, 6}, std::uint64_t{2}));
+  EXPECT_EQ(of([&](GraphBuilder& b) { return b.matmul(b.leaf(half, {5, 6}), b.leaf(half, {6, 1})); }),
+            std::pair(Extents{5, 6}, std::uint64_t{2}));
+  EXPECT_EQ(of([&](GraphBuilder& b) {
+              return b.matmul(b.permute(b.leaf(half, {6, 5}), {1, 0}), b.leaf(half, {6, 1}));
+            }),
+            std::pair(Extents{6, 5}, std::uint64_t{1}));
+}
+
+}  // namespace
+}  // namespace kiln::transform
