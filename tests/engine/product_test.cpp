@@ -62,6 +62,25 @@ TEST(Products, OperandsByRowsByColumnsAndByTile) {
   }
 }
 
+TEST(Products, ManyLinesTimesFewVectorsWithMaps) {
+  for (const DType t : {DType::Float32, DType::Float64, DType::BFloat16})
+    for (const std::int64_t few : {1, 2, 5, 8, 16})
+      for (const std::int64_t lines : {37, 1500}) {
+        SCOPED_TRACE(std::string(name(t)) + ", " + std::to_string(lines) + " times " + std::to_string(few));
+        const Tensor x = astype(data({lines, 20}), t), w = astype(data({20, few}, DType::Float32, 1), t),
+                     queries = astype(data({few, 20}, DType::Float32, 2), t),
+                     of_line = astype(data({lines, 1}, DType::Float32, 3), t),
+                     of_vector = astype(data({few}, DType::Float32, 4), t);
+        expect_as_interpreted(
+            [&] {
+              const Tensor scores = matmul(queries, matrix_transpose(x)) * reshape(of_line, {lines});
+              return std::vector<Tensor>{tanh(matmul(x, w) * of_line + of_vector),
+                                         scores + reshape(of_vector, {few, 1}), sum(matmul(x, w), 1)};
+            },
+            t == DType::BFloat16 ? 5e-2 : 1e-3);
+      }
+}
+
 TEST(Products, EveryDtypeThatIsMultiplied) {
   for (const DType t :
        {DType::Float32, DType::Float64, DType::Float16, DType::BFloat16, DType::Int8, DType::UInt8,

@@ -4,6 +4,7 @@
 #include "device/cpu/threads.h"
 #include "library/cpu/gemm_micro.h"
 #include "library/cpu/gemm_pack.h"
+#include "library/cpu/gemm_thin.h"
 
 #include <algorithm>
 #include <cstdlib>
@@ -55,9 +56,8 @@ class Product {
         a_col_(call.a.col_stride),
         b_row_(call.b.row_stride),
         b_col_(call.b.col_stride),
-        strict_(call.strict),
-        vector_(is_vector(call)),
-        direct_(direct(call)),
+        call_(call),
+        way_(way_of(call)),
         packs_in_tiles_(one_row_of_tiles(call)),
         micro_(micro<C>(call.strict)),
         in_place_(std::is_same_v<T, C> && packs_in_tiles_ && m_ <= kFewBlocks * micro_.mr &&
@@ -65,8 +65,12 @@ class Product {
 
   /// Elements of C of workspace: the packed operands of one k slab, then sums of all slabs so far.
   static std::int64_t workspace(const Matmul& call) {
-    if (is_vector(call)) return call.k;
-    if (direct(call)) return 0;
+    switch (way_of(call)) {
+      case Way::Vector: return call.k;
+      case Way::Direct: return 0;
+      case Way::Thin: return ThinProduct<T>::workspace(call);
+      case Way::Packed: break;
+    }
     const Micro<C>& micro = cpu::micro<C>(call.strict);
     const std::int64_t rows = round_up(call.m, micro.mr),
                        cols = one_row_of_tiles(call) ? 0 : round_up(call.n, micro.nr);
@@ -76,11 +80,14 @@ class Product {
   }
 
   void run(C* workspace) {
-    if (vector_)
-      return n_ == 1 ? vector(a_, a_row_, a_col_, b_, b_row_, m_, workspace)
-                     : vector(b_, b_col_, b_row_, a_, a_col_, n_, workspace);
-    if constexpr (std::is_same_v<T, C>)
-      if (direct_) return small();
+    switch (way_) {
+      case Way::Vector:
+        return n_ == 1 ? vector(a_, a_row_, a_col_, b_, b_row_, m_, workspace)
+                       : vector(b_, b_col_, b_row_, a_, a_col_, n_, workspace);
+      case Way::Direct: return small();
+      case Way::Thin: return thin(workspace);
+      case Way::Packed: break;
+    }
     const std::int64_t rows = round_up(m_, micro_.mr), cols = packs_in_tiles_ ? 0 : round_up(n_, micro_.nr);
     slab_ = slab_of(k_, rows + cols);
     a_packed_ = workspace;
@@ -101,6 +108,21 @@ class Product {
   /// Primitives of one product's epilogue.
   static double epilogue_work(const Matmul& call) {
     return call.epilogue ? call.epilogue->launch->work / static_cast<double>(batches(call)) : 0;
+  }
+
+  /// How a product is made.
+  enum class Way { Vector, Direct, Thin, Packed };
+  static Way way_of(const Matmul& call) {
+    if (is_vector(call)) return lines_adjoin(call) && ThinProduct<T>::fits(call) ? Way::Thin : Way::Vector;
+    if (direct(call)) return Way::Direct;
+    return ThinProduct<T>::fits(call) ? Way::Thin : Way::Packed;
+  }
+  /// Of a matrix times a vector: whether lines are summed each by itself; side by side they are scaled and
+  /// added.
+  static bool lines_adjoin(const Matmul& call) {
+    const library::MatrixStack& s = call.n == 1 ? call.a : call.b;
+    return call.n == 1 ? std::abs(s.row_stride) >= std::abs(s.col_stride)
+                       : std::abs(s.col_stride) >= std::abs(s.row_stride);
   }
 
   /// Each panel of b is read by one tile alone.
@@ -125,6 +147,7 @@ class Product {
   /// share columns with the one before. A panel of b is packed first where it has columns that are not there,
   /// or not adjacent ones.
   void small() {
+    if constexpr (!std::is_same_v<T, C>) return;
     const std::int64_t nr = micro_.nr, half = nr / 2, ld = epilogue_ || n_ < half ? round_up(n_, nr) : n_;
     const bool whole = !epilogue_ && n_ >= half;
     const std::size_t panel = static_cast<std::size_t>(k_ * nr) * sizeof(C),
@@ -276,6 +299,41 @@ class Product {
     }
   }
 
+  /// In blocks of lines, whose sums stay in the first cache.
+  void thin(C* workspace) {
+    constexpr std::int64_t kSums = 2048, kLine = 64 / sizeof(C);
+    ThinProduct<T> product(call_, a_, b_);
+    product.lay_out(workspace);
+    const std::int64_t vectors = product.vectors(),
+                       block = std::max(kSums / vectors / kLine, std::int64_t{1}) * kLine;
+    const std::int64_t grain = std::max<std::int64_t>(
+        kLines, static_cast<std::int64_t>(kSerialWork) / 4 / (k_ * vectors) / kLines * kLines);
+    each_range(product.lines(), grain, [&](std::int64_t begin, std::int64_t end) {
+      std::byte* const memory = scratch(
+          static_cast<std::size_t>(block * round_up(vectors, kLine)) * sizeof(C) + 64 + finish_memory());
+      C* const sums = reinterpret_cast<C*>(memory);
+      for (std::int64_t first = begin; first < end; first += block)
+        thin_block(product, first, std::min(block, end - first), sums,
+                   memory + static_cast<std::size_t>(block * round_up(vectors, kLine)) * sizeof(C));
+    });
+  }
+
+  /// The result's rows, or columns, from one on. A vector is one row, for its epilogue, too. `memory`: what
+  /// the thread has for that.
+  void thin_block(const ThinProduct<T>& product, std::int64_t first, std::int64_t n, C* sums,
+                  std::byte* memory) const {
+    const bool by_rows = product.by_rows() && n_ > 1;
+    const std::int64_t rows = by_rows ? n : product.vectors(), cols = by_rows ? n_ : n;
+    T* const out = out_ ? out_ + (by_rows ? first * n_ : first) : nullptr;
+    if constexpr (std::is_same_v<T, C>)
+      if (!epilogue_) return product.sums(first, n, out, by_rows ? n_ : 1, by_rows ? 1 : n_);
+    const std::int64_t pitch = by_rows && !epilogue_ ? n_ : round_up(cols, 64 / sizeof(C));
+    product.sums(first, n, sums, by_rows ? pitch : 1, by_rows ? 1 : pitch);
+    if (epilogue_) return finish(by_rows ? first : 0, by_rows ? 0 : first, rows, cols, sums, pitch, memory);
+    if (by_rows) return narrow(sums, out, rows * cols);
+    for (std::int64_t r = 0; r < rows; ++r) narrow(sums + r * pitch, out + r * n_, cols);
+  }
+
   /// out[i] = Σ_p matrix[i·across + p·along] · x[p·step]: reads the matrix once, in place.
   void vector(const T* matrix, std::int64_t across, std::int64_t along, const T* x, std::int64_t step,
               std::int64_t count, C* workspace) {
@@ -287,7 +345,7 @@ class Product {
     const std::int64_t grain =
         std::max<std::int64_t>(kBlock, static_cast<std::int64_t>(kSerialWork) / 4 / k_);
     // a line by itself is summed on lanes
-    const bool by_columns = strict_ || std::abs(across) < std::abs(along);
+    const bool by_columns = call_.strict || std::abs(across) < std::abs(along);
     each_range(count, by_columns ? grain : grain / kBlock, [&](std::int64_t begin, std::int64_t end) {
       alignas(64) C sums[kBlock];
       for (std::int64_t i0 = begin; i0 < end; i0 += kBlock) {
@@ -316,16 +374,6 @@ class Product {
         }
         return;
       }
-      if (!by_columns && along == 1) {
-        std::int64_t i = 0;
-        for (; i + kDotLines <= n; i += kDotLines)
-          micro_.dots(k_, matrix + (first + i) * across, across, x, sums + i);
-        for (C four[kDotLines]; i < n; ++i) {
-          micro_.dots(k_, matrix + (first + i) * across, 0, x, four);
-          sums[i] = four[0];
-        }
-        return;
-      }
     }
     if (by_columns) return columns(matrix + first * across, across, along, x, n, sums);
     for (std::int64_t i = 0; i < n; ++i) sums[i] = dot(matrix + (first + i) * across, along, x);
@@ -344,7 +392,7 @@ class Product {
 
   /// One line times x, in 16 partial sums, added up as a tree.
   C dot(const T* line, std::int64_t along, const C* x) const {
-    constexpr int kLanes = kDotLanes;
+    constexpr int kLanes = kLineLanes;
     C lanes[kLanes] = {}, run[kBlock];
     for (std::int64_t p0 = 0; p0 < k_; p0 += kBlock) {
       const std::int64_t n = std::min(kBlock, k_ - p0);
@@ -379,7 +427,8 @@ class Product {
   T* out_;
   Lines a_rows_, a_cols_, b_rows_, b_cols_;
   std::int64_t a_row_, a_col_, b_row_, b_col_;  // where there are no offsets
-  bool strict_, vector_, direct_;
+  const Matmul& call_;
+  const Way way_;
   bool packs_in_tiles_;  // panels of b, each where it is used
   const Micro<C>& micro_;
   bool in_place_;  // … or, for few rows, read where they lie

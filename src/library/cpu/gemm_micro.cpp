@@ -128,35 +128,10 @@ constexpr int kWideVectors = 8;
     _Pragma("GCC unroll 16") for (int j = 0; j < kWideVectors; ++j) * reinterpret_cast<V*>(c + j * kLanes) = \
         acc[j];                                                                                              \
   }
-// Four lines times x, each in 16 partial sums that are added up as a tree.
-#define KILN_DOTS(NAME, ATTRIBUTE, TYPE, BYTES, MULTIPLY_ADD)                                              \
-  ATTRIBUTE void NAME(std::int64_t k, const TYPE* a, std::int64_t a_row, const TYPE* x, TYPE* c) {         \
-    typedef TYPE V __attribute__((vector_size(BYTES), aligned(alignof(TYPE))));                            \
-    typedef TYPE W __attribute__((vector_size(BYTES)));                                                    \
-    constexpr int kLanes = BYTES / sizeof(TYPE), kParts = kDotLanes / kLanes;                              \
-    W acc[kDotLines][kParts] = {};                                                                         \
-    std::int64_t p = 0;                                                                                    \
-    for (; p + kDotLanes <= k; p += kDotLanes) _Pragma("GCC unroll 16") for (int j = 0; j < kParts; ++j) { \
-        const W y = *reinterpret_cast<const V*>(x + p + j * kLanes);                                       \
-        _Pragma("GCC unroll 16") for (int i = 0; i < kDotLines; ++i) {                                     \
-          const W at = *reinterpret_cast<const V*>(a + i * a_row + p + j * kLanes);                        \
-          acc[i][j] = MULTIPLY_ADD(at, y, acc[i][j]);                                                      \
-        }                                                                                                  \
-      }                                                                                                    \
-    for (int i = 0; i < kDotLines; ++i) {                                                                  \
-      TYPE lanes[kDotLanes];                                                                               \
-      for (int j = 0; j < kParts; ++j) *reinterpret_cast<V*>(lanes + j * kLanes) = acc[i][j];              \
-      for (std::int64_t q = p; q < k; ++q) lanes[q - p] += a[i * a_row + q] * x[q];                        \
-      for (int half = kDotLanes / 2; half > 0; half /= 2)                                                  \
-        for (int l = 0; l < half; ++l) lanes[l] += lanes[l + half];                                        \
-      c[i] = lanes[0];                                                                                     \
-    }                                                                                                      \
-  }
 #define KILN_MICROS(NAME, ATTRIBUTE, TYPE, BYTES, MR, MULTIPLY_ADD)        \
   KILN_MICRO(NAME, ATTRIBUTE, TYPE, BYTES, MR, MULTIPLY_ADD)               \
   KILN_DIRECT_TO_##MR(NAME##_direct, ATTRIBUTE, TYPE, BYTES, MULTIPLY_ADD) \
-      KILN_WIDE(NAME##_wide, ATTRIBUTE, TYPE, BYTES, MULTIPLY_ADD)         \
-          KILN_DOTS(NAME##_dots, ATTRIBUTE, TYPE, BYTES, MULTIPLY_ADD)
+      KILN_WIDE(NAME##_wide, ATTRIBUTE, TYPE, BYTES, MULTIPLY_ADD)
 
 #define KILN_PLAIN(x, y, z) ((x) * (y) + (z))
 #define KILN_MICRO_PLAIN(SUFFIX, ATTRIBUTE, BYTES, MR)                             \
@@ -189,12 +164,42 @@ bool has_avx512() {
 bool has_avx2() { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }
 bool has_f16c() { return has_avx2() && __builtin_cpu_supports("f16c"); }
 
-KILN_AVX2 std::int64_t widen_f16c(const std::uint16_t* from, float* to, std::int64_t n) {
-  std::int64_t i = 0;
-  for (; i + 8 <= n; i += 8)
-    _mm256_storeu_ps(to + i, _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from + i))));
-  return i;
-}
+// Runs of n elements of 16 bits each, one after the other: as floats. `to` may be read behind its end by
+// nobody: the last elements of a run go through masks, or through the elements before them.
+#define KILN_WIDEN_AVX512(NAME, CONVERTED)                                                               \
+  KILN_AVX512 void NAME(const std::uint16_t* from, std::int64_t step, std::int64_t runs, std::int64_t n, \
+                        float* to, std::int64_t to_step) {                                               \
+    for (; runs > 0; --runs, from += step, to += to_step)                                                \
+      for (std::int64_t i = 0; i < n; i += 16) {                                                         \
+        const auto some = static_cast<__mmask16>(n - i >= 16 ? 0xffff : (1 << (n - i)) - 1);             \
+        const __m256i x = _mm256_maskz_loadu_epi16(some, from + i);                                      \
+        _mm512_mask_storeu_ps(to + i, some, CONVERTED);                                                  \
+      }                                                                                                  \
+  }
+#define KILN_WIDEN_AVX2(NAME, CONVERTED)                                                               \
+  KILN_AVX2 void NAME(const std::uint16_t* from, std::int64_t step, std::int64_t runs, std::int64_t n, \
+                      float* to, std::int64_t to_step) {                                               \
+    for (; runs > 0; --runs, from += step, to += to_step) {                                            \
+      if (n < 8) {                                                                                     \
+        std::uint16_t some[8] = {};                                                                    \
+        float wide[8];                                                                                 \
+        for (std::int64_t i = 0; i < n; ++i) some[i] = from[i];                                        \
+        const __m128i x = _mm_loadu_si128(reinterpret_cast<const __m128i*>(some));                     \
+        _mm256_storeu_ps(wide, CONVERTED);                                                             \
+        for (std::int64_t i = 0; i < n; ++i) to[i] = wide[i];                                          \
+        continue;                                                                                      \
+      }                                                                                                \
+      for (std::int64_t i = 0; i < n; i += 8) {                                                        \
+        const std::int64_t at = i + 8 <= n ? i : n - 8;                                                \
+        const __m128i x = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + at));                \
+        _mm256_storeu_ps(to + at, CONVERTED);                                                          \
+      }                                                                                                \
+    }                                                                                                  \
+  }
+KILN_WIDEN_AVX512(widen_halves_avx512, _mm512_cvtph_ps(x))
+KILN_WIDEN_AVX512(widen_bfloats_avx512, _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(x), 16)))
+KILN_WIDEN_AVX2(widen_halves_avx2, _mm256_cvtph_ps(x))
+KILN_WIDEN_AVX2(widen_bfloats_avx2, _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(x), 16)))
 
 KILN_AVX2 std::int64_t narrow_f16c(const float* from, std::uint16_t* to, std::int64_t n) {
   std::int64_t i = 0;
@@ -220,7 +225,7 @@ Micro<C> choose([[maybe_unused]] const Micro<C>& avx512, [[maybe_unused]] const 
 #define KILN_SET(NAME, TYPE, BYTES, MR)                                                                   \
   Micro<TYPE> {                                                                                           \
     MR, 2 * BYTES / static_cast<int>(sizeof(TYPE)), kWideVectors *BYTES / static_cast<int>(sizeof(TYPE)), \
-        NAME, {KILN_NAMES_TO_##MR(NAME##_direct)}, NAME##_wide, NAME##_dots                               \
+        NAME, {KILN_NAMES_TO_##MR(NAME##_direct)}, NAME##_wide                                            \
   }
 #define KILN_BASE(NAME, TYPE) KILN_SET(micro_##NAME##_base, TYPE, 16, 4)
 #if defined(__x86_64__)
@@ -254,13 +259,26 @@ const Micro<std::uint64_t>& micro<std::uint64_t>(bool) {
   return chosen;
 }
 
-void widen_half(const std::uint16_t* from, float* to, std::int64_t n) {
-  std::int64_t i = 0;
+void widen_halves(const std::uint16_t* from, std::int64_t step, std::int64_t runs, std::int64_t n, float* to,
+                  std::int64_t to_step) {
 #if defined(__x86_64__)
-  static const bool hardware = has_f16c();
-  if (hardware) i = widen_f16c(from, to, n);
+  static const bool avx512 = has_avx512(), f16c = has_f16c();
+  if (avx512) return widen_halves_avx512(from, step, runs, n, to, to_step);
+  if (f16c) return widen_halves_avx2(from, step, runs, n, to, to_step);
 #endif
-  for (; i < n; ++i) to[i] = detail::half_to_float(from[i]);
+  for (; runs > 0; --runs, from += step, to += to_step)
+    for (std::int64_t i = 0; i < n; ++i) to[i] = detail::half_to_float(from[i]);
+}
+
+void widen_bfloats(const std::uint16_t* from, std::int64_t step, std::int64_t runs, std::int64_t n, float* to,
+                   std::int64_t to_step) {
+#if defined(__x86_64__)
+  static const bool avx512 = has_avx512(), avx2 = has_avx2();
+  if (avx512) return widen_bfloats_avx512(from, step, runs, n, to, to_step);
+  if (avx2) return widen_bfloats_avx2(from, step, runs, n, to, to_step);
+#endif
+  for (; runs > 0; --runs, from += step, to += to_step)
+    for (std::int64_t i = 0; i < n; ++i) to[i] = detail::bfloat_to_float(from[i]);
 }
 
 void narrow_half(const float* from, std::uint16_t* to, std::int64_t n) {

@@ -5,7 +5,7 @@
 
 namespace kiln::cpu {
 
-inline constexpr int kDotLines = 4, kDotLanes = 16, kMostRows = 14;
+inline constexpr int kMostRows = 14;
 
 /// c[mr × nr] (rows ldc apart, 64-byte aligned rows) = (first ? 0 : c) + Σ_p a[p·mr + i] · b[p·nr + j].
 template <class C>
@@ -23,17 +23,18 @@ struct Micro {
   }
   /// c[j] = Σ_p x[p] · b[p·b_row + j], j < wide_columns.
   void (*wide)(std::int64_t k, const C* x, const C* b, std::int64_t b_row, C* c);
-  /// c[i] = Σ_p a[i·a_row + p] · x[p], i < kDotLines, each in kDotLanes partial sums that are added up as a
-  /// tree.
-  void (*dots)(std::int64_t k, const C* a, std::int64_t a_row, const C* x, C* c);
 };
 
 /// C: float, double, std::uint32_t, std::uint64_t. `strict`: each product rounds before it is added.
 template <class C>
 const Micro<C>& micro(bool strict);
 
-/// float16 to float and back, rounding to nearest even, by hardware where there is any.
-void widen_half(const std::uint16_t* from, float* to, std::int64_t n);
+/// float16, or bfloat16, to float: to[r·to_step + i] = from[r·step + i] for r < runs and i < n.
+void widen_halves(const std::uint16_t* from, std::int64_t step, std::int64_t runs, std::int64_t n, float* to,
+                  std::int64_t to_step);
+void widen_bfloats(const std::uint16_t* from, std::int64_t step, std::int64_t runs, std::int64_t n, float* to,
+                   std::int64_t to_step);
+/// float to float16, rounding to nearest even, by hardware where there is any.
 void narrow_half(const float* from, std::uint16_t* to, std::int64_t n);
 
 }  // namespace kiln::cpu

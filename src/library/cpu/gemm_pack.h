@@ -46,12 +46,39 @@ struct ComputeOf<bfloat16> {
   using type = float;
 };
 
+template <class T>
+inline constexpr bool kIsHalf = std::is_same_v<T, float16> || std::is_same_v<T, bfloat16>;
+
+/// `runs` times n elements, as C.
+template <class T, class C>
+void widen_runs(const T* from, std::int64_t step, std::int64_t runs, std::int64_t n, C* to,
+                std::int64_t to_step) {
+  if constexpr (std::is_same_v<T, float16>)
+    widen_halves(&from->bits, step, runs, n, to, to_step);
+  else if constexpr (std::is_same_v<T, bfloat16>)
+    widen_bfloats(&from->bits, step, runs, n, to, to_step);
+  else
+    for (; runs > 0; --runs, from += step, to += to_step)
+      for (std::int64_t i = 0; i < n; ++i) to[i] = static_cast<C>(from[i]);
+}
 template <class T, class C>
 void widen(const T* from, C* to, std::int64_t n) {
-  if constexpr (std::is_same_v<T, float16>) {
-    widen_half(&from->bits, to, n);
+  widen_runs(from, 0, 1, n, to, 0);
+}
+
+/// n elements `step` apart, side by side.
+template <class T, class C>
+void widen_spread(const T* from, std::int64_t step, std::int64_t n, C* to) {
+  if constexpr (kIsHalf<T>) {  // converted together
+    constexpr std::int64_t kTogether = 64;
+    T some[kTogether];
+    for (std::int64_t i = 0, left; i < n; i += left) {
+      left = std::min(kTogether, n - i);
+      for (std::int64_t j = 0; j < left; ++j) some[j].bits = from[(i + j) * step].bits;
+      widen(some, to + i, left);
+    }
   } else {
-    for (std::int64_t i = 0; i < n; ++i) to[i] = static_cast<C>(from[i]);
+    for (std::int64_t i = 0; i < n; ++i) to[i] = static_cast<C>(from[i * step]);
   }
 }
 
@@ -87,10 +114,7 @@ void pack_four_lines(const C* const (&lines)[4], std::int64_t width, std::int64_
 template <class T, class C>
 void pack_strided(const T* from, std::int64_t across, std::int64_t along, std::int64_t used,
                   std::int64_t width, std::int64_t depth, C* to) {
-  if (across == 1) {
-    for (std::int64_t p = 0; p < depth; ++p) widen(from + p * along, to + p * width, used);
-    return;
-  }
+  if (across == 1) return widen_runs(from, along, depth, used, to, width);
   constexpr std::int64_t kRun = 64;  // of each line at a time: the lines written stay in L1
   C run[kRun];
   for (std::int64_t p0 = 0; p0 < depth; p0 += kRun) {
@@ -105,17 +129,16 @@ void pack_strided(const T* from, std::int64_t across, std::int64_t along, std::i
             pack_four_lines<C>({line, line + across, line + 2 * across, line + 3 * across}, width, n, at);
           } else {
             C wide[4][kRun];
-            for (std::int64_t i = 0; i < 4; ++i) widen(line + i * across, wide[i], n);
+            widen_runs(line, across, 4, n, wide[0], kRun);
             pack_four_lines<C>({wide[0], wide[1], wide[2], wide[3]}, width, n, at);
           }
         }
     for (; w < used; ++w) {
       const T* line = from + w * across + p0 * along;
-      if (along == 1) {
+      if (along == 1)
         widen(line, run, n);
-      } else {
-        for (std::int64_t p = 0; p < n; ++p) run[p] = static_cast<C>(line[p * along]);
-      }
+      else
+        widen_spread(line, along, n, run);
       for (std::int64_t p = 0; p < n; ++p) to[(p0 + p) * width + w] = run[p];
     }
   }
@@ -162,13 +185,22 @@ void copy_spread(const T* from, std::int64_t step, std::int64_t n, Lines along, 
       for (std::int64_t p = 0; p < depth; ++p) copy_every_second(from + along[p], to + p * width, n);
       return;
     }
-  for (std::int64_t p = 0; p < depth; ++p) {
-    const T* const line = from + along[p];
-    if constexpr (std::is_same_v<T, float16>)
-      for (std::int64_t i = 0; i < n; ++i) widen(line + i * step, to + p * width + i, 1);
-    else
-      for (std::int64_t i = 0; i < n; ++i) to[p * width + i] = static_cast<C>(line[i * step]);
+  constexpr std::int64_t kMostStep = 4;  // of elements that are converted with those between them
+  if (kIsHalf<T> && step > 0 && step <= kMostStep) {
+    C wide[kMostStep * kMostColumns];
+    for (std::int64_t p = 0; p < depth; ++p) {
+      widen(from + along[p], wide, (n - 1) * step + 1);
+      C* const at = to + p * width;
+      if constexpr (sizeof(C) == 4)
+        if (step == 2) {
+          copy_every_second(wide, at, n);
+          continue;
+        }
+      for (std::int64_t i = 0; i < n; ++i) at[i] = wide[i * step];
+    }
+    return;
   }
+  for (std::int64_t p = 0; p < depth; ++p) widen_spread(from + along[p], step, n, to + p * width);
 }
 
 /// Lines of which many lie side by side, or equally far apart: the rows of an image, for its windows.
@@ -208,10 +240,25 @@ bool pack_runs(const T* from, Lines across, Lines along, std::int64_t used, std:
   return true;
 }
 
+/// to[p·width + w] = from[across[w] + p] for n adjacent steps of four lines of halves.
+template <class T, class C>
+void pack_four_halves(const T* from, Lines across, std::int64_t n, std::int64_t width, C* to) {
+  constexpr std::int64_t kRun = 64;
+  C wide[4][kRun];
+  for (std::int64_t p0 = 0; p0 < n; p0 += kRun) {
+    const std::int64_t count = std::min(kRun, n - p0), whole = count / 4 * 4;
+    for (int i = 0; i < 4; ++i) widen(from + across[i] + p0, wide[i], count);
+    pack_four_lines<C>({wide[0], wide[1], wide[2], wide[3]}, width, whole, to + p0 * width);
+    for (std::int64_t p = whole; p < count; ++p)
+      for (int i = 0; i < 4; ++i) to[(p0 + p) * width + i] = wide[i][p];
+  }
+}
+
 /// Any lines: along runs of adjacent steps.
 template <class T, class C>
 void pack_steps(const T* from, Lines across, Lines along, std::int64_t used, std::int64_t width,
                 std::int64_t depth, C* to) {
+  constexpr std::int64_t kLeastRun = 8;  // of steps, for lines of halves to be converted one by one
   for (std::int64_t p0 = 0, n; p0 < depth; p0 += n) {
     for (n = 1; p0 + n < depth && along[p0 + n] == along[p0] + n;) ++n;
     const T* const step = from + along[p0];
@@ -226,14 +273,20 @@ void pack_steps(const T* from, Lines across, Lines along, std::int64_t used, std
           for (int i = 0; i < 4; ++i) to[(p0 + p) * width + w + i] = lines[i][p];
       }
     }
+    if constexpr (kIsHalf<T>) {
+      if (n >= kLeastRun)
+        for (; w + 4 <= used; w += 4) pack_four_halves(step, across.from(w), n, width, to + p0 * width + w);
+      T some[kMostColumns];
+      const std::int64_t left = used - w;
+      for (std::int64_t p = 0; left > 0 && p < n; ++p) {
+        for (std::int64_t i = 0; i < left; ++i) some[i].bits = step[across[w + i] + p].bits;
+        widen(some, to + (p0 + p) * width + w, left);
+      }
+      continue;
+    }
     for (; w < used; ++w) {
       const T* const line = step + across[w];
-      for (std::int64_t p = 0; p < n; ++p) {
-        if constexpr (std::is_same_v<T, C>)
-          to[(p0 + p) * width + w] = line[p];
-        else
-          widen(line + p, to + (p0 + p) * width + w, 1);
-      }
+      for (std::int64_t p = 0; p < n; ++p) to[(p0 + p) * width + w] = static_cast<C>(line[p]);
     }
   }
 }

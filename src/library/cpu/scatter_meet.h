@@ -40,7 +40,7 @@ void meet(A& element, T value) {
 template <class A, class T>
 void convert(const T* from, A* to, std::int64_t n) {
   if constexpr (std::is_same_v<T, float16> && std::is_same_v<A, float>)
-    widen_half(reinterpret_cast<const std::uint16_t*>(from), to, n);
+    widen_halves(reinterpret_cast<const std::uint16_t*>(from), 0, 1, n, to, 0);
   else if constexpr (std::is_same_v<T, float> && std::is_same_v<A, float16>)
     narrow_half(from, reinterpret_cast<std::uint16_t*>(to), n);
   else

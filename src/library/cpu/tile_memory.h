@@ -4,7 +4,7 @@
 
 #include "device/cpu/executable.h"
 #include "library/attention.h"
-#include "library/cpu/gemm_micro.h"
+#include "library/cpu/gemm_pack.h"
 #include "support/check.h"
 
 #include <kiln/dtype.h>
@@ -26,32 +26,12 @@ inline std::pair<std::int64_t, std::int64_t> tile_within(std::int64_t columns, s
   return {m.nr, std::min(round_up(columns, m.mr), most / m.mr * m.mr)};
 }
 
-template <class T>
-void read(const T* from, std::int64_t step, std::int64_t n, float* to) {
-  if constexpr (std::is_same_v<T, float16>) {
-    if (step == 1) return widen_half(&from->bits, to, n);
-  }
-  for (std::int64_t i = 0; i < n; ++i) to[i] = static_cast<float>(from[i * step]);
-}
-
 /// `lines` lines of n elements as columns of a panel: to[p · width + l].
 template <class T>
 void pack(const T* from, std::int64_t line, std::int64_t step, std::int64_t lines, std::int64_t width,
           std::int64_t n, float* to) {
   if (lines < width) std::fill_n(to, width * n, 0.0f);
-  if (line == 1) {
-    for (std::int64_t p = 0; p < n; ++p) read(from + p * step, 1, lines, to + p * width);
-    return;
-  }
-  constexpr std::int64_t kRun = 64;
-  float run[kRun];
-  for (std::int64_t p0 = 0; p0 < n; p0 += kRun) {
-    const std::int64_t count = std::min(kRun, n - p0);
-    for (std::int64_t l = 0; l < lines; ++l) {
-      read(from + l * line + p0 * step, step, count, run);
-      for (std::int64_t p = 0; p < count; ++p) to[(p0 + p) * width + l] = run[p];
-    }
-  }
+  pack_strided(from, line, step, lines, width, n, to);
 }
 
 template <class F>

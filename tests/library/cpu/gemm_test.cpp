@@ -177,6 +177,23 @@ TYPED_TEST(Gemm, FewRowsOfManySteps) {
   }
 }
 
+/// Many lines of adjacent elements times a few vectors, which may lie anywhere.
+TYPED_TEST(Gemm, ManyLinesTimesFewVectors) {
+  for (const int threads : {1, 2}) {
+    this->use(threads);
+    for (const std::int64_t few : {2, 3, 4, 5, 8, 9, 16, 17})
+      for (const auto& [lines, k] : {std::array<std::int64_t, 2>{17, 16}, {18, 3}, {1003, 8}, {131, 200}}) {
+        check<TypeParam>(lines, few, k);
+        check<TypeParam>(lines, few, k, {false, true, 3, 1, false, 1});
+        check<TypeParam>(lines, few, k, {false, false, 2, 0, true, 1});
+        check<TypeParam>(lines, few, k, {}, 12, 3);
+        check<TypeParam>(few, lines, k, {false, true, 0, 0, false, 1});
+        check<TypeParam>(few, lines, k, {true, true, 1, 5, false, 1});
+        check<TypeParam>(few, lines, k, {false, true, 0, 2, false, 1}, 3, 3);
+      }
+  }
+}
+
 TYPED_TEST(Gemm, AcceptsAnyStrides) {
   for (bool ta : {false, true})
     for (bool tb : {false, true})
