@@ -320,6 +320,27 @@ TEST(TopK, OfManyEqualElementsTakesThemInTheirOrder) {
       expect_modes_agree([&] { return topk(values(DType::Float32, {n}), k).indices; }, cat(k, " of ", n));
 }
 
+/// Few elements of long rows are selected by blocks, of which most have nothing to take.
+TEST(TopK, OfFewElementsOfLongRowsOnEveryTarget) {
+  for (const std::string& target : testing::cpu_targets()) {
+    const testing::ConfigScope scope(target);
+    for (const DType dtype : {DType::UInt8, DType::Int16, DType::Float16, DType::BFloat16, DType::Float32,
+                              DType::Int64, DType::Float64})
+      for (const auto& [n, k] : {std::pair<std::int64_t, std::int64_t>{513, 2}, {2100, 1}, {2100, 20}}) {
+        const std::string what = cat(name(dtype), " ", k, " of ", n);
+        const Tensor x = values(dtype, {3, n});
+        expect_modes_agree([&] { return topk(x, k).values; }, what);
+        expect_modes_agree([&] { return topk(x, k, 1, false).indices; }, what);
+      }
+    // ascending rows, in which each block has something to take, and equal ones, of which none has
+    const Tensor ascending = arange(5 * 3000, DType::Int64).astype(DType::Float32).reshape({5, 3000}).eval();
+    expect_modes_agree([&] { return topk(ascending, 3).indices; }, "ascending");
+    expect_modes_agree([&] { return topk(ascending * 0 + kNan, 3).indices; }, "NaN alone");
+    expect_modes_agree([&] { return topk(ascending(range(none, none), range(none, none, 2)), 3).values; },
+                       "a view");
+  }
+}
+
 TEST(SearchSorted, FindsPlacesOnBothSides) {
   in_every_mode([] {
     const Tensor edges = Tensor({1.0f, 2.0f, 2.0f, 5.0f});

@@ -33,13 +33,14 @@ template <class T, bool Positions>
 void sort_rows(const Sort& call, std::byte* workspace) {
   const Rows rows(call);
   if (rows.side_by_side<Tile<T, Positions>>()) return sort_tiles<T, Positions>(call, rows, workspace);
+  const KeyFunctions<T> functions = key_functions<T>();
   const auto one = [&](std::int64_t row, std::byte* memory, int parts) {
     const std::int64_t outer = row / rows.inner;
     const std::int64_t first = outer * call.kept * rows.inner + row % rows.inner;
     RowSort<T, Positions>::run(static_cast<const T*>(call.in.data) + offset_of(call.in, row, call.axis),
                                call.in.strides[call.axis], rows.length, call.kept,
-                               {call.descending, call.by_position}, out_of<T>(call) + first, rows.inner,
-                               memory, parts);
+                               {call.descending, call.by_position}, functions, out_of<T>(call) + first,
+                               rows.inner, memory, parts);
   };
   if (!rows.spread()) {
     const int parts = rows.length >= kParallelAbove ? rows.threads : 1;

@@ -308,6 +308,19 @@ template <class T>
   for (std::int64_t i = 0; i < n; ++i) to[i] = value_of<T>(static_cast<Key<T>>(from[i] ^ turn));
 }
 
+template <class T>
+[[gnu::always_inline]] inline std::int64_t first_below(const T* from, std::int64_t n, bool merge_zeros,
+                                                       bool descending, Key<T> limit, Key<T>* keys) {
+  std::int64_t at = 0;
+  for (; at + kKeyBlock <= n; at += kKeyBlock) {
+    to_keys(from + at, 1, kKeyBlock, merge_zeros, descending, keys);
+    Key<T> any = 0;
+    for (std::int64_t i = 0; i < kKeyBlock; ++i) any |= static_cast<Key<T>>(keys[i] < limit);
+    if (any != 0) break;
+  }
+  return at;
+}
+
 #if defined(__x86_64__)
 template <class Item>
 KILN_AVX2 void network_avx2(Item* tile, std::int64_t n, std::int64_t kept) {
@@ -362,8 +375,18 @@ KILN_AVX512 void keys_avx512(const T* from, std::int64_t stride, std::int64_t n,
   to_keys(from, stride, n, merge_zeros, descending, to);
 }
 template <class T>
+KILN_AVX2 std::int64_t below_avx2(const T* from, std::int64_t n, bool merge_zeros, bool descending,
+                                  Key<T> limit, Key<T>* keys) {
+  return first_below(from, n, merge_zeros, descending, limit, keys);
+}
+template <class T>
 KILN_AVX2 bool equal_avx2(const T* values, std::int64_t n) {
   return any_equal(values, n);
+}
+template <class T>
+KILN_AVX512 std::int64_t below_avx512(const T* from, std::int64_t n, bool merge_zeros, bool descending,
+                                      Key<T> limit, Key<T>* keys) {
+  return first_below(from, n, merge_zeros, descending, limit, keys);
 }
 template <class T>
 KILN_AVX512 bool equal_avx512(const T* values, std::int64_t n) {
@@ -390,6 +413,11 @@ template <class T>
 void keys_base(const T* from, std::int64_t stride, std::int64_t n, bool merge_zeros, bool descending,
                Key<T>* to) {
   to_keys(from, stride, n, merge_zeros, descending, to);
+}
+template <class T>
+std::int64_t below_base(const T* from, std::int64_t n, bool merge_zeros, bool descending, Key<T> limit,
+                        Key<T>* keys) {
+  return first_below(from, n, merge_zeros, descending, limit, keys);
 }
 template <class T>
 bool equal_base(const T* values, std::int64_t n) {
@@ -455,10 +483,10 @@ template <class T>
 KeyFunctions<T> key_functions() {
 #if defined(__x86_64__)
   const CpuTarget target = host_target();
-  if (target.avx512) return {keys_avx512<T>, values_avx512<T>, equal_avx512<T>};
-  if (target.avx2) return {keys_avx2<T>, values_avx2<T>, equal_avx2<T>};
+  if (target.avx512) return {keys_avx512<T>, values_avx512<T>, equal_avx512<T>, below_avx512<T>};
+  if (target.avx2) return {keys_avx2<T>, values_avx2<T>, equal_avx2<T>, below_avx2<T>};
 #endif
-  return {keys_base<T>, values_base<T>, equal_base<T>};
+  return {keys_base<T>, values_base<T>, equal_base<T>, below_base<T>};
 }
 #define KILN_DTYPE(Name, Type, ...) template KeyFunctions<Type> key_functions<Type>();
 #include <kiln/dtype.def>

@@ -57,6 +57,9 @@ using TransposeRows = void (*)(const Item* from, std::int64_t from_pitch, std::i
 template <class Item>
 TransposeRows<Item> transpose_rows();
 
+/// Elements whose keys are compared with a limit together.
+inline constexpr std::int64_t kKeyBlock = 64;
+
 /// What rows become keys and values with, for the instruction set in force.
 template <class T>
 struct KeyFunctions {
@@ -66,6 +69,11 @@ struct KeyFunctions {
   /// to[i] = the value of from[i].
   void (*values)(const Key<T>* from, std::int64_t n, bool descending, T* to);
   bool (*any_equal)(const T* values, std::int64_t n);
+  /// Where the first kKeyBlock elements begin, of those at whole multiples of it, of which one has a key
+  /// below `limit`: their keys are then in `keys`. Beyond the last whole block: no block has one. Adjacent
+  /// elements.
+  std::int64_t (*below)(const T* from, std::int64_t n, bool merge_zeros, bool descending, Key<T> limit,
+                        Key<T>* keys);
 };
 template <class T>
 KeyFunctions<T> key_functions();

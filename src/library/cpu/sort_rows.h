@@ -144,32 +144,76 @@ struct RowSort {
   };
 
   static Item item_at(const T* from, std::int64_t stride, std::int64_t i, Order order) {
-    Key<T> key = key_of(from[i * stride], order.by_position);
-    if (order.descending) key = static_cast<Key<T>>(~key);
+    const Key<T> key = key_of(from[i * stride], order.by_position);
+    return item_of(order.descending ? static_cast<Key<T>>(~key) : key, i);
+  }
+
+  /// The best items of a part of a row so far. Few of them stand in order. Of more there are up to twice as
+  /// many as are kept: those behind the first `kept` were below the last of these when they came, and are
+  /// thinned out when the memory is full.
+  struct Best {
+    static constexpr std::int64_t kFew = 16;
+    Item* items;
+    const std::int64_t kept;
+    std::int64_t count = 0;
+    bool full() const { return count >= kept; }
+    bool takes(const Item& item) const { return !full() || item < items[kept - 1]; }
+    void take(const Item& item) {
+      if (kept <= kFew) return insert(item);
+      items[count++] = item;
+      if (count != kept && count != 2 * kept) return;
+      std::nth_element(items, items + kept - 1, items + count);
+      count = kept;
+    }
+    void insert(const Item& item) {
+      std::int64_t at = full() ? kept - 1 : count++;
+      for (; at > 0 && item < items[at - 1]; --at) items[at] = items[at - 1];
+      items[at] = item;
+    }
+    /// Only items with lower keys are taken still: those that come have later positions.
+    Key<T> limit() const {
+      if constexpr (!Positions)
+        return items[kept - 1];
+      else if constexpr (std::is_same_v<Item, Wide>)
+        return static_cast<Key<T>>(items[kept - 1].key);
+      else
+        return static_cast<Key<T>>(items[kept - 1] >> 32);
+    }
+  };
+
+  static Item item_of(Key<T> key, std::int64_t position) {
     if constexpr (Positions)
-      return pair_of<T>(key, i);
+      return pair_of<T>(key, position);
     else
       return key;
   }
 
-  /// The first `kept` items, unordered, in front of `items`: each part keeps those below the last of its best
-  /// so far, and thins them out when there are twice as many.
+  /// Elements [begin, end) of a row. Adjacent ones are met by blocks, of which few have anything to take.
+  static void filter_part(const T* from, std::int64_t stride, std::int64_t begin, std::int64_t end,
+                          Order order, const KeyFunctions<T>& f, Best& best) {
+    std::int64_t i = begin;
+    for (; stride == 1 && i + kKeyBlock <= end; i += kKeyBlock) {
+      alignas(64) Key<T> keys[kKeyBlock];
+      if (best.full())
+        i += f.below(from + i, end - i, order.by_position, order.descending, best.limit(), keys);
+      else
+        f.keys(from + i, 1, kKeyBlock, order.by_position, order.descending, keys);
+      if (i + kKeyBlock > end) break;
+      for (std::int64_t k = 0; k < kKeyBlock; ++k)
+        if (const Item item = item_of(keys[k], i + k); best.takes(item)) best.take(item);
+    }
+    for (; i < end; ++i)
+      if (const Item item = item_at(from, stride, i, order); best.takes(item)) best.take(item);
+  }
+
+  /// The first `kept` items, unordered, in front of `items`.
   static void filter(const T* from, std::int64_t stride, std::int64_t n, std::int64_t kept, Order order,
-                     Item* items, int parts) {
+                     const KeyFunctions<T>& f, Item* items, int parts) {
     std::vector<std::int64_t> found(static_cast<std::size_t>(parts));
     over_parts(n, parts, [&](int part, std::int64_t begin, std::int64_t end) {
-      Item* const best = items + 2 * kept * part;
-      std::int64_t count = 0;
-      for (std::int64_t i = begin; i < end; ++i) {
-        const Item item = item_at(from, stride, i, order);
-        if (count >= kept && !(item < best[kept - 1])) continue;
-        best[count++] = item;
-        if (count == kept || count == 2 * kept) {
-          std::nth_element(best, best + kept - 1, best + count);
-          count = kept;
-        }
-      }
-      found[static_cast<std::size_t>(part)] = std::min(count, 2 * kept);
+      Best best{items + 2 * kept * part, kept};
+      filter_part(from, stride, begin, end, order, f, best);
+      found[static_cast<std::size_t>(part)] = best.count;
     });
     std::int64_t total = found[0];
     for (int part = 1; part < parts; ++part) {
@@ -180,11 +224,12 @@ struct RowSort {
   }
 
   static void run(const T* from, std::int64_t stride, std::int64_t n, std::int64_t kept, Order order,
-                  const RowOut<T>& to, std::int64_t to_stride, std::byte* workspace, int parts) {
+                  const KeyFunctions<T>& f, const RowOut<T>& to, std::int64_t to_stride, std::byte* workspace,
+                  int parts) {
     Item* const items = reinterpret_cast<Item*>(workspace);
     const bool few = kept < n / (kFilterBelow * parts);
     if (few) {
-      filter(from, stride, n, kept, order, items, parts);
+      filter(from, stride, n, kept, order, f, items, parts);
       std::sort(items, items + kept);
     } else {
       over_parts(n, parts, [&](int, std::int64_t begin, std::int64_t end) {
