@@ -14,6 +14,9 @@ constexpr int kMaxReshapes =
 constexpr int kCostlyPieces = 4;  // a tensor of so many (rolled along two axes), read directly by
 constexpr int kCostlyReaders =
     3;  // … so many operations, is computed once: a copy costs less than their predicates
+constexpr int kShiftedReaders =
+    16;  // of a pad on a CPU, through shifts with predicates of their own, as the terms of a stencil
+constexpr std::int64_t kLeastPadded = 1 << 14;  // elements of such a pad
 constexpr int kMaxReread =
     24;  // the same, summed over the readers of a tensor that parts are written to in turn
 
@@ -34,6 +37,10 @@ void Fuser::begin_classes() {
   for (NodeId id = 0; id < n; ++id)
     if (!ir::is_view(g_[id].op))
       for (const NodeId in : g_[id].in) ++readers_[in];
+  shown_ = readers_;
+  for (NodeId id = n; id-- > 0;)
+    if (ir::is_view(g_[id].op) && !places_a_part(g_[id].op))
+      for (const NodeId in : g_[id].in) shown_[in] += shown_[id];
   find_windows();
 }
 
@@ -150,6 +157,8 @@ void Fuser::count_pieces(NodeId id) {
   if (x.op == Op::arrange || reshapes_[id] > kMaxReshapes) return store_view(id);
   if (!places_a_part(x.op)) return;
   if (pieces_[id] >= kCostlyPieces && readers_[id] >= kCostlyReaders) return store_view(id);
+  if (x.op == Op::pad && !t_.gpu && shown_[id] >= kShiftedReaders && x.numel >= kLeastPadded)
+    return store_view(id);
   if (x.op == Op::join || !transparent_[x.in[1]]) return;
   reread_[id] = reread_[x.in[1]] + reads_[x.in[1]];
   if (reread_[id] > kMaxReread) store_view(id);

@@ -267,6 +267,7 @@ class Fuser {
   std::vector<bool> written_in_place_;                   // a node whose value goes into an argument's memory
   std::vector<int> pieces_, reads_, reread_, reshapes_;  // see count_pieces, count_reads
   std::vector<int> readers_;  // operations that are no views and read a node directly
+  std::vector<int> shown_;    // the same, or through views that only show a part of it
   std::vector<float> generator_cost_;
   ir::Loops loops_;
   std::vector<std::shared_ptr<const Attention>> attentions_;

@@ -5,11 +5,13 @@
 #include "transform/align_orders.h"
 
 #include "ir/builder.h"
+#include "transform/memory_strides.h"
 #include "transform/nouns.h"
 #include "transform/rebuild.h"
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <numeric>
 #include <optional>
 #include <vector>
@@ -19,6 +21,9 @@ namespace {
 
 constexpr std::int64_t kLeastPoints = 1 << 16;  // below, another kernel takes longer
 constexpr std::size_t kMostSteps = 64;          // maps before one reduction that are looked at
+constexpr std::int64_t kLeastSpread = 1 << 20;  // points of a map that another kernel pays for
+constexpr std::int64_t kLeastTimes = 64;        // that it reads each element of a small operand
+constexpr std::int64_t kLeastLanes = 16;        // elements along the axis that is on lanes
 
 /// Axes of a result from the outermost in memory to the innermost, those of one element left out.
 using Order = std::vector<std::size_t>;
@@ -29,8 +34,11 @@ class Aligner {
 
   Renumbering run() {
     wanted_.assign(g_.size(), {});
-    for (NodeId id = 0; id < g_.size(); ++id)
-      if (ir::is_reduce(g_[id].op) && g_[g_[id].in[0]].numel >= kLeastPoints) align_below(g_[id].in[0]);
+    for (NodeId id = 0; id < g_.size(); ++id) {
+      const GraphNode& n = g_[id];
+      if (ir::is_reduce(n.op) && g_[n.in[0]].numel >= kLeastPoints) align_below(n.in[0]);
+      if (ir::is_elementwise(n.op) && n.in.size() > 1 && n.numel >= kLeastSpread) align_spread(id);
+    }
     return rebuild(g_, [&](NodeId id, GraphNode n) {
       for (std::size_t k = 0; k < std::min(n.in.size(), wanted_[id].size()); ++k)
         if (wanted_[id][k]) n.in[k] = arrange(n.in[k], n.loc, *wanted_[id][k]);
@@ -106,6 +114,44 @@ class Aligner {
         std::find_if(uses.begin(), uses.end(), [&](const Use& u) { return u.order.back() == most.first; });
     for (const Use& u : uses)
       if (u.order.back() != most.first && u.k < wanted_[u.by].size()) wanted_[u.by][u.k] = model->order;
+  }
+
+  /// The axis along which memory of a map's operands is adjacent, if that of all with as many elements is.
+  std::optional<std::size_t> lane_axis(const GraphNode& map) const {
+    std::optional<std::size_t> lanes;
+    for (const NodeId in : map.in) {
+      if (g_[in].numel != map.numel || g_[in].dims.size() != map.dims.size()) continue;
+      const std::vector<std::int64_t> strides = memory_strides(g_, in);
+      for (std::size_t a = 0; a < strides.size(); ++a) {
+        if (map.dims[a] < kLeastLanes || strides[a] != 1) continue;
+        if (lanes && *lanes != a) return std::nullopt;
+        lanes = a;
+      }
+    }
+    return lanes;
+  }
+
+  void align_spread(NodeId id) {
+    const GraphNode& map = g_[id];
+    const auto small = [&](NodeId in) {
+      return g_[in].numel >= kLeastLanes && g_[in].numel * kLeastTimes <= map.numel;
+    };
+    if (std::ranges::none_of(map.in, small)) return;
+    const std::optional<std::size_t> lanes = lane_axis(map);
+    if (!lanes) return;
+    for (std::size_t k = 0; k < std::min(map.in.size(), wanted_[id].size()); ++k) {
+      const ir::Dims dims = g_[map.in[k]].dims;
+      const std::size_t missing = map.dims.size() - dims.size();
+      if (!small(map.in[k]) || *lanes < missing || dims[*lanes - missing] == 1) continue;
+      const std::vector<std::int64_t> strides = memory_strides(g_, map.in[k]);
+      const std::size_t across = *lanes - missing;
+      if (std::abs(strides[across]) <= 1) continue;
+      Order order;
+      for (std::size_t a = 0; a < dims.size(); ++a)
+        if (a != across && dims[a] != 1) order.push_back(a);
+      order.push_back(across);
+      wanted_[id][k] = order;
+    }
   }
 
   /// An operand from memory that has its axes in this order.

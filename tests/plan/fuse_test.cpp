@@ -190,6 +190,31 @@ TEST(Fuse, AChainOfStencilsIsNotRecomputedWithoutEnd) {
   EXPECT_LE(n, 48u);
 }
 
+/// Each term of a stencil would ask again where the border is.
+TEST(Fuse, APadThatManyTermsReadIsStoredOnACpu) {
+  const auto stencil = [](std::int64_t side, std::int64_t width) {
+    const Tensor x = pad(data({side, side}) * 2, {{width / 2, width / 2}, {width / 2, width / 2}});
+    Tensor sums;
+    for (std::int64_t i = 0; i < width; ++i)
+      for (std::int64_t j = 0; j < width; ++j) {
+        const Tensor term =
+            x(range(i, i + side), range(j, j + side)) * (1 + 0.5 * static_cast<double>(i * j));
+        sums = sums.valid() ? sums + term : term;
+      }
+    return sums;
+  };
+  const bool cpu = config().device == "cpu";
+  EXPECT_EQ(kernels({stencil(200, 5)}), cpu ? 2u : 1u);
+  EXPECT_EQ(kernels({stencil(200, 3)}), 1u);  // few terms
+  EXPECT_EQ(kernels({stencil(20, 5)}), 1u);   // few elements
+  const Tensor got = stencil(200, 5);
+  double expected = 0;
+  for (int i = 0; i < 3; ++i)
+    for (int j = 0; j < 3; ++j)
+      expected += 2 * data({200, 200})(i, j).item<double>() * (1 + 0.5 * (i + 2) * (j + 2));
+  EXPECT_NEAR(got(0, 0).item<float>(), expected, 1e-4);
+}
+
 /// Longer chains of reductions than one kernel takes.
 TEST(Fuse, ManyReductionsThatDependOnEachOtherAreSeveralKernels) {
   Tensor x = data({6, 40}) + 2;
