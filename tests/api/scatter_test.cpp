@@ -1,5 +1,6 @@
 // Writing at indices, in every mode.
 #include "api/expect.h"
+#include "codegen/on_target.h"
 #include "counted.h"
 #include "modes.h"
 #include "needs_cpu.h"
@@ -77,6 +78,45 @@ TEST(Scatter, AddsShortRowsOfEveryLength) {
         want = added().eval();
       }
       EXPECT_TRUE(array_equal(added(), want, true)) << name(dtype) << " rows of " << row;
+    }
+}
+
+/// Some indices are out of range and some count from the back; sums depend on the order of their values, of
+/// which the base's on one thread is the reference.
+TEST(Scatter, AddsRowsInOrderOnEveryTarget) {
+  KILN_NEEDS_CPU();
+  const Config before = config();
+  for (const DType dtype : {DType::Float32, DType::Float64, DType::Float16, DType::BFloat16})
+    for (const std::int64_t row : {1, 2, 3, 6, 7, 8, 12, 31, 64, 200, 515}) {
+      const std::int64_t count = 70000 / row;
+      const Tensor values =
+          sin(arange(count * row, DType::Float32)).astype(dtype).reshape({count, row}).eval();
+      const Tensor rows = (((arange(count, DType::Int32) * 40503) >> 5) % 41 - 2).eval();
+      const auto added = [&](const std::string& target, int threads) {
+        Config c = before;
+        c.cpu_target = target;
+        c.num_threads = threads;
+        configure(c);
+        std::vector<Tensor> out = {
+            scatter_add(ones({37, row}, dtype), rows, values),
+            scatter_add(ones({3, 37, row}, dtype), rows(range(0, count / 3)),
+                        values(range(0, count / 3 * 3)).reshape({3, count / 3, row}), 1),
+            scatter_add(Tensor(ones({37, 2 * row}, dtype)(range(0, 37), range(none, none, 2))), rows,
+                        values)};
+        eval(out);
+        configure(before);
+        return out;
+      };
+      const std::vector<std::string> targets = testing::cpu_targets();
+      const std::vector<Tensor> want = added(targets.back(), 1);
+      for (const std::string& target : targets)
+        for (const int threads : {1, 3}) {
+          const std::vector<Tensor> got = added(target, threads);
+          for (std::size_t i = 0; i < got.size(); ++i)
+            EXPECT_TRUE(array_equal(got[i], want[i], true))
+                << name(dtype) << " rows of " << row << " on KILN_CPU=" << target << ", " << threads
+                << " threads, " << i;
+        }
     }
 }
 

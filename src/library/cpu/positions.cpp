@@ -5,6 +5,10 @@
 
 #include <type_traits>
 
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
 namespace kiln::cpu {
 namespace {
 
@@ -44,7 +48,53 @@ void resolve_base(const Index* from, std::int64_t stride, std::int64_t n, std::i
   resolve(from, stride, n, extent, none, to);
 }
 
+/// Without branches: whether a thread owns a position is anybody's guess.
+std::int64_t keep_base(const std::int64_t* positions, std::int64_t n, std::int64_t low, std::int64_t high,
+                       std::int64_t pitch, std::int64_t step, std::int64_t* elements, std::int64_t* values) {
+  const auto range = static_cast<std::uint64_t>(high - low);
+  std::int64_t found = 0;
+  for (std::int64_t i = 0, value = 0; i < n; ++i, value += step) {
+    const std::int64_t p = positions[i];
+    elements[found] = p * pitch;
+    values[found] = value;
+    found +=
+        static_cast<std::int64_t>(static_cast<std::uint64_t>(p) - static_cast<std::uint64_t>(low) < range);
+  }
+  return found;
+}
+
+#if defined(__x86_64__)
+KILN_AVX512 std::int64_t keep_avx512(const std::int64_t* positions, std::int64_t n, std::int64_t low,
+                                     std::int64_t high, std::int64_t pitch, std::int64_t step,
+                                     std::int64_t* elements, std::int64_t* values) {
+  constexpr std::int64_t kLanes = 8;
+  const __m512i least = _mm512_set1_epi64(low), range = _mm512_set1_epi64(high - low),
+                times = _mm512_set1_epi64(pitch), next = _mm512_set1_epi64(kLanes * step);
+  __m512i value = _mm512_mullo_epi64(_mm512_set_epi64(7, 6, 5, 4, 3, 2, 1, 0), _mm512_set1_epi64(step));
+  std::int64_t found = 0, i = 0;
+  for (; i + kLanes <= n; i += kLanes, value = _mm512_add_epi64(value, next)) {
+    const __m512i p = _mm512_loadu_si512(positions + i);
+    const __mmask8 kept = _mm512_cmplt_epu64_mask(_mm512_sub_epi64(p, least), range);
+    // whole registers are stored, which is faster than their kept lanes alone: found + kLanes <= n
+    _mm512_storeu_si512(elements + found, _mm512_maskz_compress_epi64(kept, _mm512_mullo_epi64(p, times)));
+    _mm512_storeu_si512(values + found, _mm512_maskz_compress_epi64(kept, value));
+    found += __builtin_popcount(kept);
+  }
+  const std::int64_t rest =
+      keep_base(positions + i, n - i, low, high, pitch, step, elements + found, values + found);
+  for (std::int64_t j = found; j < found + rest; ++j) values[j] += i * step;
+  return found + rest;
+}
+#endif
+
 }  // namespace
+
+KeepPositions keep_positions() {
+#if defined(__x86_64__)
+  if (host_target().avx512) return keep_avx512;
+#endif
+  return keep_base;
+}
 
 template <class Index, class Position>
 ResolvePositions<Index, Position> resolve_positions() {

@@ -1,4 +1,5 @@
-// Indices of a scatter as positions along an axis, a register of them at a time.
+// Indices of a scatter as positions along an axis, and those that a thread owns, a register of them at a
+// time.
 #pragma once
 
 #include <cstdint>
@@ -14,5 +15,13 @@ using ResolvePositions = void (*)(const Index* from, std::int64_t stride, std::i
 /// where extents are below 2^31.
 template <class Index, class Position = std::int64_t>
 ResolvePositions<Index, Position> resolve_positions();
+
+/// Of positions[i], i < n, those in [low, high), in their order: elements gets position * pitch, values gets
+/// i * step. Both have room for n. Returns how many there are.
+using KeepPositions = std::int64_t (*)(const std::int64_t* positions, std::int64_t n, std::int64_t low,
+                                       std::int64_t high, std::int64_t pitch, std::int64_t step,
+                                       std::int64_t* elements, std::int64_t* values);
+/// The one for the instruction set in force.
+KeepPositions keep_positions();
 
 }  // namespace kiln::cpu

@@ -1,10 +1,12 @@
 #include "library/cpu/scatter.h"
 
 #include "device/cpu/threads.h"
+#include "library/cpu/add_rows.h"
 #include "library/cpu/positions.h"
 #include "library/cpu/scatter_meet.h"
 
 #include <algorithm>
+#include <functional>
 #include <limits>
 #include <type_traits>
 
@@ -16,9 +18,10 @@ using library::Scatter;
 
 constexpr std::int64_t kParallelAbove = 32768;   // values that several threads write
 constexpr std::int64_t kFewestElements = 64;     // of a part of a row that a thread takes
+constexpr std::int64_t kPartBytes = 2048;        // from which on parts may be more than the threads
 constexpr std::int64_t kTableBytes = 512 << 10;  // of a thread's table: within the second cache
 constexpr std::int64_t kResolvedAtOnce = 1024;   // indices
-constexpr std::int64_t kListed = 128;            // runs of elements, whose indices are compared at once
+constexpr std::int64_t kListed = 256;            // runs of elements, whose indices are compared at once
 constexpr std::int64_t kWidenedTogether = 32;    // elements of a run of halves that is widened with the list
 constexpr std::int64_t kFetchedAhead = 16;       // of those
 constexpr std::int64_t kFetchedTogether = 8;     // indices: no more than a line has
@@ -170,35 +173,39 @@ struct Cut {
     const bool many = count_of(call.values) > kParallelAbove;
     const std::int64_t threads = many && !call.one_thread ? thread_count() : 1;
     if (outer >= 4 * threads) return;
-    parts = std::clamp<std::int64_t>(run / kFewestElements, 1, 4 * threads);
+    const std::int64_t wanted = std::max(threads, run * size_of(call.dtype) / kPartBytes);
+    parts = std::clamp<std::int64_t>(run / kFewestElements, 1, std::min(wanted, 4 * threads));
     if (outer * parts < threads) ranges = threads;
   }
   std::int64_t jobs() const { return outer * parts * ranges; }
 };
 
-/// Where a run of elements and the values that meet it begin.
-struct Meeting {
-  std::int64_t element, value;
+/// Indices become positions where they are needed: in memory they would take twice the room of most indices,
+/// and half of them would be in another core's cache.
+struct Resolved {
+  std::function<void(std::int64_t at, std::int64_t n, std::int64_t* to)> positions;
+  KeepPositions keep = keep_positions();
+  explicit Resolved(const Scatter& call) {
+    by_index(call, [&]<class T>() {
+      positions = [from = static_cast<const T*>(call.indices.data), stride = call.indices.strides[call.axis],
+                   extent = call.x.dims[call.axis],
+                   run = resolve_positions<T>()](std::int64_t at, std::int64_t n, std::int64_t* to) {
+        run(from + at, stride, n, extent, -1, to);
+      };
+    });
+  }
 };
 
 /// Runs of `n` elements meet their values in the order of a list: first those that a thread does not own were
 /// left out without a branch, which would be mispredicted at every other one, and now the elements of later
 /// runs, which lie anywhere, are asked for ahead, and the values of those that are left.
 template <Combine How, int N, class A, class T>
-void meet_listed(const Meeting* list, std::int64_t count, A* elements, const T* values, std::int64_t step,
-                 std::int64_t n, bool cached) {
-  const std::int64_t bytes = n * static_cast<std::int64_t>(sizeof(A));
-  for (std::int64_t j = 0; j < count; ++j) {
-    if (!cached) {
-      const Meeting ahead = list[std::min(j + kFetchedAhead, count - 1)];
-      const auto* const line = reinterpret_cast<const char*>(elements + ahead.element);
-      const auto* const from = reinterpret_cast<const char*>(values + ahead.value);
-      __builtin_prefetch(line, 1);
-      __builtin_prefetch(from);
-      if (bytes > 64) __builtin_prefetch(line + 64, 1), __builtin_prefetch(from + 64);
-    }
-    A* const row = elements + list[j].element;
-    const T* const value = values + list[j].value;
+void meet_listed(const RowList& list, A* elements, const T* values, std::int64_t step, std::int64_t n,
+                 bool cached) {
+  for (std::int64_t j = 0; j < list.count; ++j) {
+    if (!cached) fetch_row(list, j + kFetchedAhead, elements, values, n);
+    A* const row = elements + list.elements[j];
+    const T* const value = values + list.values[j];
     if constexpr (N > 0)
       for (int i = 0; i < N; ++i) meet<How>(row[i], value[i]);
     else
@@ -206,26 +213,28 @@ void meet_listed(const Meeting* list, std::int64_t count, A* elements, const T* 
   }
 }
 
-/// The same, with the length of short runs of adjacent numbers that are added known: a loop takes longer to
-/// begin than such a run. `cached`: the elements stay in a cache.
+/// The same; additions of adjacent floats in registers where there are some for them, else with the length of
+/// short runs known: a loop takes longer to begin than such a run. `cached`: the elements stay in a cache.
 template <Combine How, class A, class T>
-void meet_all(const Meeting* list, std::int64_t count, A* elements, const T* values, std::int64_t step,
-              std::int64_t n, bool cached) {
-  if constexpr (How == Combine::Add && std::is_floating_point_v<A> && std::is_same_v<A, T>) {
+void meet_all(const RowList& list, A* elements, const T* values, std::int64_t step, std::int64_t n,
+              bool cached, AddRows<A, T> add) {
+  if constexpr (kAddsRows<How, A, T>)
+    if (add && (step == 1 || n == 1)) return add(list, elements, values, n, cached);
+  if constexpr (kAddsRows<How, A, T> && std::is_same_v<A, T>) {
     if (step == 1 || n == 1) switch (n) {
-        case 1: return meet_listed<How, 1>(list, count, elements, values, step, n, cached);
-        case 2: return meet_listed<How, 2>(list, count, elements, values, step, n, cached);
-        case 3: return meet_listed<How, 3>(list, count, elements, values, step, n, cached);
-        case 4: return meet_listed<How, 4>(list, count, elements, values, step, n, cached);
-        case 5: return meet_listed<How, 5>(list, count, elements, values, step, n, cached);
-        case 6: return meet_listed<How, 6>(list, count, elements, values, step, n, cached);
-        case 7: return meet_listed<How, 7>(list, count, elements, values, step, n, cached);
-        case 8: return meet_listed<How, 8>(list, count, elements, values, step, n, cached);
-        case 16: return meet_listed<How, 16>(list, count, elements, values, step, n, cached);
+        case 1: return meet_listed<How, 1>(list, elements, values, step, n, cached);
+        case 2: return meet_listed<How, 2>(list, elements, values, step, n, cached);
+        case 3: return meet_listed<How, 3>(list, elements, values, step, n, cached);
+        case 4: return meet_listed<How, 4>(list, elements, values, step, n, cached);
+        case 5: return meet_listed<How, 5>(list, elements, values, step, n, cached);
+        case 6: return meet_listed<How, 6>(list, elements, values, step, n, cached);
+        case 7: return meet_listed<How, 7>(list, elements, values, step, n, cached);
+        case 8: return meet_listed<How, 8>(list, elements, values, step, n, cached);
+        case 16: return meet_listed<How, 16>(list, elements, values, step, n, cached);
         default: break;
       }
   }
-  meet_listed<How, 0>(list, count, elements, values, step, n, cached);
+  meet_listed<How, 0>(list, elements, values, step, n, cached);
 }
 
 /// The part of a write that one thread makes: values of one outer position, elements [from, to) of runs at
@@ -233,11 +242,13 @@ void meet_all(const Meeting* list, std::int64_t count, A* elements, const T* val
 template <Combine How, class A, class T>
 struct Writer {
   const Scatter& call;
-  const Array& where;  // the positions under repetition
-  const std::int64_t* positions;
+  const Array& where;             // the positions under repetition
+  const std::int64_t* positions;  // not where runs with one index each lie side by side: see list_runs
   const Cut& cut;
-  A* out;  // of the outer position
-  std::int64_t value_base, where_base;
+  const Resolved& resolved;
+  AddRows<A, T> add;  // or null
+  A* out;             // of the outer position
+  std::int64_t value_base, where_base, index_base;
   std::int64_t low, high, from, to;
 
   int axis() const { return call.axis; }
@@ -253,26 +264,22 @@ struct Writer {
     return cut.rows > 1 ? w + offset_of(where, axis() + 1, last(), r) : w;
   }
 
-  /// The runs of the pieces from `first` on that this writer owns; returns their number.
-  std::int64_t list_runs(std::int64_t first, std::int64_t count, Meeting* list) const {
-    const std::int64_t* const all = positions;
-    const std::int64_t least = low, beyond = high, rows = cut.rows, pitch = line();
-    std::int64_t found = 0;
-    if (rows == 1) {
-      const std::int64_t value_step = call.values.strides[axis()], where_step = where.strides[axis()];
-      const std::int64_t offset = from;
-      std::int64_t v = value_at(first, 0) + from * step(), w = where_at(first, 0);
-      for (std::int64_t i = 0; i < count; ++i, v += value_step, w += where_step) {
-        const std::int64_t p = all[w];
-        list[found] = {p * pitch + offset, v};
-        found += static_cast<std::int64_t>(p >= least) & static_cast<std::int64_t>(p < beyond);
-      }
-      return found;
+  /// Lists the runs of `count` pieces from `first` on that this writer owns; returns their number. Values are
+  /// counted from the first piece's.
+  std::int64_t list_runs(std::int64_t first, std::int64_t count, std::int64_t* elements,
+                         std::int64_t* starts) const {
+    if (cut.rows == 1) {
+      std::int64_t at[kListed];
+      resolved.positions(index_base + first * call.indices.strides[axis()], count, at);
+      return resolved.keep(at, count, low, high, line(), call.values.strides[axis()], elements, starts);
     }
+    const std::int64_t rows = cut.rows, pitch = line(), base = value_at(first / rows, first % rows);
+    std::int64_t found = 0;
     for (std::int64_t i = first; i < first + count; ++i) {
-      const std::int64_t k = i / rows, r = i - k * rows, p = all[where_at(k, r)];
-      list[found] = {p * pitch + r * cut.run + from, value_at(k, r) + from * step()};
-      found += static_cast<std::int64_t>(p >= least) & static_cast<std::int64_t>(p < beyond);
+      const std::int64_t k = i / rows, r = i - k * rows, p = positions[where_at(k, r)];
+      elements[found] = p * pitch + r * cut.run;
+      starts[found] = value_at(k, r) - base;
+      found += static_cast<std::int64_t>(p >= low) & static_cast<std::int64_t>(p < high);
     }
     return found;
   }
@@ -280,26 +287,26 @@ struct Writer {
   /// One index for a whole run.
   void write_runs() const {
     const std::int64_t pieces = call.values.dims[axis()] * cut.rows, n = to - from;
-    const auto* const values = static_cast<const T*>(call.values.data);
-    Meeting list[kListed];
+    std::int64_t elements[kListed], starts[kListed];
     const bool cached = count_of(call.x) * static_cast<std::int64_t>(sizeof(A)) <= kTableBytes;
-    const bool widens = kHalf<T> && !std::is_same_v<A, T> &&
+    const bool widens = kHalf<T> && !std::is_same_v<A, T> && !add &&
                         !(How == Combine::Add && kAddsInRegisters<A, T> && n >= kFewestWidened) &&
                         cut.rows == 1 && n <= kWidenedTogether && n == cut.run &&
                         call.values.strides[axis()] == n && (step() == 1 || n == 1);
     for (std::int64_t first = 0; first < pieces; first += kListed) {
       const std::int64_t here = std::min(kListed, pieces - first);
-      const std::int64_t found = list_runs(first, here, list);
+      const RowList list{elements, starts, list_runs(first, here, elements, starts)};
+      const auto* const values = static_cast<const T*>(call.values.data) +
+                                 value_at(first / cut.rows, first % cut.rows) + from * step();
       if constexpr (kHalf<T> && !std::is_same_v<A, T>) {
         if (widens) {
           A wide[kListed * kWidenedTogether];
-          const std::int64_t base = value_at(first, 0);
-          convert(values + base, wide, here * n);
-          meet_all<How>(list, found, out, wide - base, 1, n, cached);
+          convert(values, wide, here * n);
+          meet_all<How, A, A>(list, out + from, wide, 1, n, cached, nullptr);
           continue;
         }
       }
-      meet_all<How>(list, found, out, values, step(), n, cached);
+      meet_all<How, A, T>(list, out + from, values, step(), n, cached, add);
     }
   }
 
@@ -324,6 +331,10 @@ bool shares_indices(const Scatter& call, const Array& where) {
   const bool same =
       std::all_of(where.strides, where.strides + call.axis, [](std::int64_t s) { return s == 0; });
   return same && call.axis == call.x.rank - 1;
+}
+
+bool together(const Scatter& call, const Array& where, const Cut& cut) {
+  return cut.outer > 1 && cut.ranges == 1 && shares_indices(call, where);
 }
 
 /// Rows of elements that have the same indices, several at a time: an addition that waits for the one before,
@@ -356,14 +367,24 @@ void write_together(const Scatter& call, const Array& where, const std::int64_t*
   });
 }
 
+/// Whether a write takes positions from memory; otherwise it resolves indices itself.
+bool wants_positions(const Scatter& call, const Array& where) {
+  const Cut cut(call);
+  const int last = call.x.rank - 1;
+  const bool one_index = last == call.axis || where.strides[last] == 0;
+  return cut.rows > 1 || !one_index || together(call, where, cut);
+}
+
 template <Combine How, class A, class T>
 void write(const Scatter& call, const Array& where, const std::int64_t* positions, A* out) {
   const Cut cut(call);
+  const Resolved resolved(call);
+  AddRows<A, T> add = nullptr;
+  if constexpr (kAddsRows<How, A, T>) add = add_rows<A, T>();
   const int axis = call.axis, last = call.x.rank - 1;
   const std::int64_t extent = call.x.dims[axis];
   if (count_of(call.values) == 0) return;
-  if (cut.outer > 1 && cut.ranges == 1 && shares_indices(call, where))
-    return write_together<How, A, T>(call, where, positions, out, cut.outer);
+  if (together(call, where, cut)) return write_together<How, A, T>(call, where, positions, out, cut.outer);
   Array spread = where;
   std::copy(call.values.dims, call.values.dims + call.values.rank, spread.dims);
   parallel_for(cut.jobs(), 1, [&](std::int64_t begin, std::int64_t end, int) {
@@ -374,9 +395,12 @@ void write(const Scatter& call, const Array& where, const std::int64_t* position
                                      spread,
                                      positions,
                                      cut,
+                                     resolved,
+                                     add,
                                      out + o * extent * cut.rows * cut.run,
                                      offset_of(call.values, 0, axis, o),
                                      offset_of(spread, 0, axis, o),
+                                     offset_of(call.indices, 0, axis, o),
                                      extent * range / cut.ranges,
                                      extent * (range + 1) / cut.ranges,
                                      cut.run * part / cut.parts,
@@ -506,6 +530,12 @@ void write_tables(const Scatter& call, std::byte* tables, T* out) {
     for (std::int64_t i = 0; i < elements; ++i) meet<How>(out[i], table(part)[i]);
 }
 
+std::size_t positions_bytes(const Scatter& call) {
+  const Array where = distinct(call.indices);
+  if (!wants_positions(call, where)) return 0;
+  return aligned(static_cast<std::size_t>(count_of(where)) * sizeof(std::int64_t));
+}
+
 template <Combine How, class T>
 void run(const Scatter& call, std::byte* workspace) {
   auto* const out = static_cast<T*>(call.out);
@@ -516,10 +546,9 @@ void run(const Scatter& call, std::byte* workspace) {
     }
   const Array where = distinct(call.indices);
   auto* const positions = reinterpret_cast<std::int64_t*>(workspace);
-  resolve(call, where, positions);
+  if (wants_positions(call, where)) resolve(call, where, positions);
   if constexpr (kHalf<T> && (How == Combine::Add || How == Combine::Multiply)) {
-    auto* const wide = reinterpret_cast<float*>(
-        workspace + aligned(static_cast<std::size_t>(count_of(where)) * sizeof(std::int64_t)));
+    auto* const wide = reinterpret_cast<float*>(workspace + positions_bytes(call));
     copy<float, T>(call.x, wide);
     write<How, float, T>(call, where, positions, wide);
     parallel_for(count_of(call.x), kParallelAbove, [&](std::int64_t begin, std::int64_t end, int) {
@@ -535,10 +564,9 @@ void run(const Scatter& call, std::byte* workspace) {
 
 std::size_t scatter_workspace_bytes(const Scatter& whole) {
   const Scatter call = collapsed(whole);
-  const std::size_t positions =
-      aligned(static_cast<std::size_t>(count_of(distinct(call.indices))) * sizeof(std::int64_t));
   if (in_tables(call)) return static_cast<std::size_t>(Cut(call).ranges) * table_bytes(call);
-  return positions + (widens(call) ? static_cast<std::size_t>(count_of(call.x)) * sizeof(float) : 0);
+  return positions_bytes(call) +
+         (widens(call) ? static_cast<std::size_t>(count_of(call.x)) * sizeof(float) : 0);
 }
 
 ScatterTables scatter_tables(const Scatter& call) { return tables_of(collapsed(call)); }

@@ -15,6 +15,12 @@ namespace kiln::cpu {
 template <class T>
 constexpr bool kHalf = std::is_same_v<T, float16> || std::is_same_v<T, bfloat16>;
 
+/// Whether add_rows.h has additions for these types.
+template <Combine How, class A, class T>
+constexpr bool kAddsRows =
+    How == Combine::Add && ((std::is_same_v<A, float> && (kHalf<T> || std::is_same_v<T, float>)) ||
+                            (std::is_same_v<A, double> && std::is_same_v<T, double>));
+
 constexpr std::int64_t kWidenedAtOnce = 256, kFewestWidened = 8;  // elements of a row of float16
 
 /// One value meets one element; A is what elements are kept in.
