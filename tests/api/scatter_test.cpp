@@ -9,6 +9,7 @@
 #include <kiln/config.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <functional>
@@ -118,6 +119,70 @@ TEST(Scatter, AddsRowsInOrderOnEveryTarget) {
                 << " threads, " << i;
         }
     }
+}
+
+/// The elements that values meet one after the other, sums of halves rounded at the end. Value k goes to
+/// `places[k]`, none at -1.
+template <class T>
+std::vector<T> met(const std::vector<T>& x, const std::vector<T>& values,
+                   const std::vector<std::int64_t>& places, std::int64_t row, Combine how) {
+  using A = std::conditional_t<sizeof(T) == 2, float, T>;
+  std::vector<A> sums(x.begin(), x.end());
+  for (std::size_t k = 0; k < places.size(); ++k)
+    for (std::int64_t i = 0; i < row && places[k] >= 0; ++i) {
+      A& sum = sums[static_cast<std::size_t>(places[k] * row + i)];
+      const auto value =
+          static_cast<A>(values[k * static_cast<std::size_t>(row) + static_cast<std::size_t>(i)]);
+      sum = how == Combine::Add ? sum + value : sum * value;
+    }
+  std::vector<T> out;
+  for (const A sum : sums) out.push_back(static_cast<T>(sum));
+  return out;
+}
+
+/// Rows of a table that leaves the second cache: each destination is written once, with all its values.
+template <class T>
+void long_rows_meet_in_order(std::int64_t extent, std::int64_t row, std::int64_t count) {
+  const auto made = [](std::int64_t n, std::int64_t m, int from) {
+    return sin(arange(n * m, DType::Float32) + from).astype(dtype_of<T>).reshape({n, m}).eval();
+  };
+  const Tensor x = made(extent, row, 7), values = made(count, row, 3);
+  const Tensor at = (arange(count) * 7919 % (extent + 3) - 1).eval();  // one from the back, some out of range
+  std::vector<std::int64_t> places = at.to_vector<std::int64_t>();
+  for (std::int64_t& p : places) p = p >= extent ? -1 : p < 0 ? p + extent : p;
+  const Tensor x_columns = (x.T() + 0).eval(), value_columns = (values.T() + 0).eval();
+  const Config before = config();
+  for (const Combine how : {Combine::Add, Combine::Multiply}) {
+    const Tensor want =
+        Tensor::from(met(x.to_vector<T>(), values.to_vector<T>(), places, row, how), {extent, row});
+    for (const std::string& target : testing::cpu_targets())
+      for (const int threads : {1, 3}) {
+        Config c = before;
+        c.cpu_target = target;
+        c.num_threads = threads;
+        configure(c);
+        const auto what =
+            cat(name(dtype_of<T>), " (", extent, ", ", row, ") on KILN_CPU=", target, ", ", threads);
+        EXPECT_TRUE(array_equal(scatter(x, at, values, 0, how), want)) << what;
+        EXPECT_TRUE(array_equal(scatter(x + 0, at, values, 0, how), want)) << what << " in place";
+        EXPECT_TRUE(array_equal(scatter(x_columns.T(), at, value_columns.T(), 0, how), want))
+            << what << " columns";
+        const Tensor both = scatter(stack({x, x}), at, stack({values, values}), 1, how);
+        EXPECT_TRUE(array_equal(both(1), want)) << what << " of two";
+        configure(before);
+      }
+  }
+}
+
+TEST(Scatter, LongRowsMeetTheirValuesOneDestinationAfterTheOther) {
+  KILN_NEEDS_CPU();
+  for (const auto& [extent, row, count] :
+       {std::array<std::int64_t, 3>{700, 523, 1000}, {130, 2100, 300}, {2500, 520, 40}}) {
+    long_rows_meet_in_order<float>(extent, row, count);
+    long_rows_meet_in_order<double>(extent, row, count);
+    long_rows_meet_in_order<float16>(extent, row, count);
+    long_rows_meet_in_order<bfloat16>(extent, row, count);
+  }
 }
 
 TEST(Scatter, OfSeveralWrittenToOnePlaceTheLastStays) {

@@ -1,47 +1,19 @@
 #include "library/cpu/scatter.h"
 
-#include "device/cpu/threads.h"
-#include "library/cpu/add_rows.h"
-#include "library/cpu/positions.h"
-#include "library/cpu/scatter_meet.h"
+#include "library/cpu/scatter_count.h"
+#include "library/cpu/scatter_lists.h"
+#include "library/cpu/scatter_runs.h"
 
 #include <algorithm>
-#include <functional>
 #include <limits>
 #include <type_traits>
 
 namespace kiln::cpu {
 namespace {
 
-using library::Array;
-using library::Scatter;
-
-constexpr std::int64_t kParallelAbove = 32768;   // values that several threads write
-constexpr std::int64_t kFewestElements = 64;     // of a part of a row that a thread takes
-constexpr std::int64_t kPartBytes = 2048;        // from which on parts may be more than the threads
 constexpr std::int64_t kTableBytes = 512 << 10;  // of a thread's table: within the second cache
-constexpr std::int64_t kResolvedAtOnce = 1024;   // indices
-constexpr std::int64_t kListed = 256;            // runs of elements, whose indices are compared at once
 constexpr std::int64_t kWidenedTogether = 32;    // elements of a run of halves that is widened with the list
-constexpr std::int64_t kFetchedAhead = 16;       // of those
-constexpr std::int64_t kFetchedTogether = 8;     // indices: no more than a line has
 constexpr std::int64_t kValuesAnElement = 4;     // from which tables are worth clearing and combining
-
-std::int64_t count_of(const Array& a) {
-  std::int64_t n = 1;
-  for (int axis = 0; axis < a.rank; ++axis) n *= a.dims[axis];
-  return n;
-}
-
-/// Offset of the i-th element in row-major order of the axes [first, last).
-std::int64_t offset_of(const Array& a, int first, int last, std::int64_t i) {
-  std::int64_t offset = 0;
-  for (int axis = last; axis-- > first;) {
-    offset += i % a.dims[axis] * a.strides[axis];
-    i /= a.dims[axis];
-  }
-  return offset;
-}
 
 bool widens(const Scatter& call) {
   return is_half(call.dtype) && (call.how == Combine::Add || call.how == Combine::Multiply);
@@ -84,16 +56,6 @@ Scatter collapsed(const Scatter& call) {
     }
   }
   return out;
-}
-
-std::size_t aligned(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
-
-/// f<Index>() for the type of the indices.
-template <class F>
-void by_index(const Scatter& call, F f) {
-  dispatch(call.index_dtype, [&]<class Index>() {
-    if constexpr (std::is_integral_v<Index> && !std::is_same_v<Index, bool>) f.template operator()<Index>();
-  });
 }
 
 void resolve(const Scatter& call, const Array& shape, std::int64_t* to) {
@@ -159,82 +121,6 @@ void copy(const Array& from_array, A* dst) {
                  for (std::int64_t r = begin; r < end; ++r)
                    piece(data + offset_of(x, 0, x.rank - 1, r), dst + r * run, run);
                });
-}
-
-/// How the work is cut: outer axes times parts of the last axis behind `axis` times ranges of `axis`.
-struct Cut {
-  // rows: of `run` elements behind the axis
-  std::int64_t outer = 1, rows = 1, run = 1, parts = 1, ranges = 1;
-  explicit Cut(const Scatter& call) {
-    for (int a = 0; a < call.axis; ++a) outer *= call.x.dims[a];
-    const int last = call.x.rank - 1;
-    for (int a = call.axis + 1; a < last; ++a) rows *= call.x.dims[a];
-    if (last > call.axis) run = call.x.dims[last];
-    const bool many = count_of(call.values) > kParallelAbove;
-    const std::int64_t threads = many && !call.one_thread ? thread_count() : 1;
-    if (outer >= 4 * threads) return;
-    const std::int64_t wanted = std::max(threads, run * size_of(call.dtype) / kPartBytes);
-    parts = std::clamp<std::int64_t>(run / kFewestElements, 1, std::min(wanted, 4 * threads));
-    if (outer * parts < threads) ranges = threads;
-  }
-  std::int64_t jobs() const { return outer * parts * ranges; }
-};
-
-/// Indices become positions where they are needed: in memory they would take twice the room of most indices,
-/// and half of them would be in another core's cache.
-struct Resolved {
-  std::function<void(std::int64_t at, std::int64_t n, std::int64_t* to)> positions;
-  KeepPositions keep = keep_positions();
-  explicit Resolved(const Scatter& call) {
-    by_index(call, [&]<class T>() {
-      positions = [from = static_cast<const T*>(call.indices.data), stride = call.indices.strides[call.axis],
-                   extent = call.x.dims[call.axis],
-                   run = resolve_positions<T>()](std::int64_t at, std::int64_t n, std::int64_t* to) {
-        run(from + at, stride, n, extent, -1, to);
-      };
-    });
-  }
-};
-
-/// Runs of `n` elements meet their values in the order of a list: first those that a thread does not own were
-/// left out without a branch, which would be mispredicted at every other one, and now the elements of later
-/// runs, which lie anywhere, are asked for ahead, and the values of those that are left.
-template <Combine How, int N, class A, class T>
-void meet_listed(const RowList& list, A* elements, const T* values, std::int64_t step, std::int64_t n,
-                 bool cached) {
-  for (std::int64_t j = 0; j < list.count; ++j) {
-    if (!cached) fetch_row(list, j + kFetchedAhead, elements, values, n);
-    A* const row = elements + list.elements[j];
-    const T* const value = values + list.values[j];
-    if constexpr (N > 0)
-      for (int i = 0; i < N; ++i) meet<How>(row[i], value[i]);
-    else
-      meet_row<How>(row, value, step, n);
-  }
-}
-
-/// The same; additions of adjacent floats in registers where there are some for them, else with the length of
-/// short runs known: a loop takes longer to begin than such a run. `cached`: the elements stay in a cache.
-template <Combine How, class A, class T>
-void meet_all(const RowList& list, A* elements, const T* values, std::int64_t step, std::int64_t n,
-              bool cached, AddRows<A, T> add) {
-  if constexpr (kAddsRows<How, A, T>)
-    if (add && (step == 1 || n == 1)) return add(list, elements, values, n, cached);
-  if constexpr (kAddsRows<How, A, T> && std::is_same_v<A, T>) {
-    if (step == 1 || n == 1) switch (n) {
-        case 1: return meet_listed<How, 1>(list, elements, values, step, n, cached);
-        case 2: return meet_listed<How, 2>(list, elements, values, step, n, cached);
-        case 3: return meet_listed<How, 3>(list, elements, values, step, n, cached);
-        case 4: return meet_listed<How, 4>(list, elements, values, step, n, cached);
-        case 5: return meet_listed<How, 5>(list, elements, values, step, n, cached);
-        case 6: return meet_listed<How, 6>(list, elements, values, step, n, cached);
-        case 7: return meet_listed<How, 7>(list, elements, values, step, n, cached);
-        case 8: return meet_listed<How, 8>(list, elements, values, step, n, cached);
-        case 16: return meet_listed<How, 16>(list, elements, values, step, n, cached);
-        default: break;
-      }
-  }
-  meet_listed<How, 0>(list, elements, values, step, n, cached);
 }
 
 /// The part of a write that one thread makes: values of one outer position, elements [from, to) of runs at
@@ -435,17 +321,10 @@ bool counts(const Scatter& call) {
   return call.how == Combine::Add && !is_bool(call.dtype) && call.x.dims[call.axis] == elements &&
          call.values.strides[call.axis] == 0;
 }
-/// Tables of a thread that counts: an addition need not wait for the one before where that has the same
-/// index. Tables that leave the first cache would cost more than such waits.
-constexpr std::int64_t kCountTables = 4, kCountTablesBytes = 64 << 10;
-std::int64_t count_tables(const Scatter& call) {
-  return std::clamp<std::int64_t>(kCountTablesBytes / (count_of(call.x) * size_of(call.dtype)), 1,
-                                  kCountTables);
-}
 std::size_t table_bytes(const Scatter& call) {
   const std::int64_t elements = count_of(call.x);
-  return aligned(static_cast<std::size_t>((counts(call) ? count_tables(call) * (elements + 1) : elements) *
-                                          size_of(call.dtype)));
+  if (counts(call)) return CountTables(elements, size_of(call.dtype)).bytes();
+  return aligned(static_cast<std::size_t>(elements * size_of(call.dtype)));
 }
 
 template <Combine How, class T>
@@ -458,37 +337,19 @@ T identity() {
     return static_cast<T>(How == Combine::Multiply ? 1 : 0);
 }
 
-/// How often each of `elements` positions comes, in the first of several tables of one element more: that one
-/// is for what is out of range.
-template <class T, class Index>
-void count_run(const Index* indices, std::int64_t stride, std::int64_t n, std::int64_t elements, T* tables,
-               std::int64_t table_count) {
-  const auto positions_of = resolve_positions<Index, std::int32_t>();
-  const std::int64_t pitch = elements + 1;
-  std::fill_n(tables, table_count * pitch, T{});
-  const auto count = [&](std::int64_t position, std::int64_t table) {
-    T& counter = tables[table * pitch + position];
-    counter = static_cast<T>(static_cast<std::uint64_t>(counter) + 1);
-  };
-  std::int32_t positions[kResolvedAtOnce];  // tables are small
-  for (std::int64_t k = 0; k < n; k += kResolvedAtOnce) {
-    const std::int64_t here = std::min(kResolvedAtOnce, n - k);
-    positions_of(indices + k * stride, stride, here, elements, elements, positions);
-    const std::int64_t more = std::min(here, n - k - here);
-    std::int64_t j = 0;
-    for (; table_count == kCountTables && j + kCountTables <= here; j += kCountTables) {
-      // the processor asks for what comes next when it counts no more
-      if (j % kFetchedTogether == 0 && j < more) __builtin_prefetch(indices + (k + here + j) * stride);
-      for (std::int64_t t = 0; t < kCountTables; ++t) count(positions[j + t], t);
-    }
-    for (; j < here; ++j) count(positions[j], 0);
-  }
-  for (std::int64_t t = 1; t < table_count; ++t)
-    for (std::int64_t i = 0; i < elements; ++i) meet<Combine::Add>(tables[i], tables[t * pitch + i]);
+/// How often each element is named by n values from `first` on, in the first table of `counts`. Of unsigned
+/// numbers of each size: signed ones wrap alike.
+template <class T>
+void count_values(const Scatter& call, std::int64_t first, std::int64_t n, T* counts) {
+  const std::int64_t stride = call.indices.strides[call.axis];
+  by_index(call, [&]<class Index>() {
+    count_run(static_cast<const Index*>(call.indices.data) + first * stride, stride, n,
+              CountTables(count_of(call.x), sizeof(T)), counts);
+  });
 }
 
 /// Pre: in_tables(call); `tables` has table_bytes for each thread.
-template <Combine How, class T, class Index>
+template <Combine How, class T>
 void write_tables(const Scatter& call, std::byte* tables, T* out) {
   const Cut cut(call);
   const int axis = call.axis, last = call.x.rank - 1;
@@ -496,27 +357,26 @@ void write_tables(const Scatter& call, std::byte* tables, T* out) {
   const std::int64_t value_step = last > axis ? call.values.strides[last] : 0;
   const std::int64_t next_value = call.values.strides[axis], next_index = call.indices.strides[axis];
   const auto* const values = static_cast<const T*>(call.values.data);
-  const auto* const indices = static_cast<const Index*>(call.indices.data);
   const auto table = [&](std::int64_t part) {
     return reinterpret_cast<T*>(tables + static_cast<std::size_t>(part) * table_bytes(call));
   };
-  const ResolvePositions<Index> positions_of = resolve_positions<Index>();
+  const Resolved resolved(call);
   parallel_for(cut.ranges, 1, [&](std::int64_t begin, std::int64_t end, int) {
     std::int64_t positions[kResolvedAtOnce];
     for (std::int64_t part = begin; part < end; ++part) {
       T* const own = table(part);
-      if (How == Combine::Add && counts(call)) {
-        const std::int64_t first = count * part / cut.ranges, end_of = count * (part + 1) / cut.ranges;
-        count_run(indices + first * next_index, next_index, end_of - first, elements, own,
-                  count_tables(call));
-        for (std::int64_t i = 0; i < elements; ++i) meet<Combine::Multiply>(own[i], *values);
-        continue;
-      }
+      if constexpr (How == Combine::Add && !std::is_same_v<T, bool>)
+        if (counts(call)) {
+          const std::int64_t first = count * part / cut.ranges, end_of = count * (part + 1) / cut.ranges;
+          count_values(call, first, end_of - first, reinterpret_cast<std::make_unsigned_t<T>*>(own));
+          for (std::int64_t i = 0; i < elements; ++i) meet<Combine::Multiply>(own[i], *values);
+          continue;
+        }
       std::fill_n(own, elements, identity<How, T>());
       const std::int64_t behind = count * (part + 1) / cut.ranges;
       for (std::int64_t k = count * part / cut.ranges; k < behind; k += kResolvedAtOnce) {
         const std::int64_t here = std::min(kResolvedAtOnce, behind - k);
-        positions_of(indices + k * next_index, next_index, here, call.x.dims[axis], -1, positions);
+        resolved.positions(k * next_index, here, positions);
         for (std::int64_t j = 0; j < here; ++j) {
           if (positions[j] < 0) continue;
           const T* const value = values + (k + j) * next_value;
@@ -528,6 +388,24 @@ void write_tables(const Scatter& call, std::byte* tables, T* out) {
   });
   for (std::int64_t part = 0; part < cut.ranges; ++part)
     for (std::int64_t i = 0; i < elements; ++i) meet<How>(out[i], table(part)[i]);
+}
+
+/// Whether destinations are written one after the other, see scatter_lists.h: rows are long enough for that,
+/// and they would not stay in the second cache.
+bool in_lists(const Scatter& call) {
+  constexpr std::int64_t kRowBytes = 1024, kBytes = 1 << 20;
+  const Cut cut(call);
+  const std::int64_t element = is_half(call.dtype) ? sizeof(float) : size_of(call.dtype);
+  return is_float(call.dtype) && (call.how == Combine::Add || call.how == Combine::Multiply) &&
+         cut.run * size_of(call.dtype) >= kRowBytes && count_of(call.x) * element > kBytes &&
+         !wants_positions(call, distinct(call.indices));
+}
+
+/// Whether a write touches few of the elements that are where they stay.
+bool touches_few(const Scatter& call) {
+  constexpr std::int64_t kFew = 4;
+  return call.out == call.x.data && !is_half(call.dtype) &&
+         kFew * call.values.dims[call.axis] < call.x.dims[call.axis];
 }
 
 std::size_t positions_bytes(const Scatter& call) {
@@ -542,8 +420,11 @@ void run(const Scatter& call, std::byte* workspace) {
   if constexpr (std::is_integral_v<T> && How != Combine::Set)
     if (in_tables(call)) {
       copy<T, T>(call.x, out);
-      return by_index(call, [&]<class Index>() { write_tables<How, T, Index>(call, workspace, out); });
+      return write_tables<How, T>(call, workspace, out);
     }
+  if constexpr (is_float(dtype_of<T>) && (How == Combine::Add || How == Combine::Multiply))
+    if (in_lists(call) && !touches_few(call))
+      return write_lists<How, std::conditional_t<kHalf<T>, float, T>, T>(call, workspace);
   const Array where = distinct(call.indices);
   auto* const positions = reinterpret_cast<std::int64_t*>(workspace);
   if (wants_positions(call, where)) resolve(call, where, positions);
@@ -565,6 +446,7 @@ void run(const Scatter& call, std::byte* workspace) {
 std::size_t scatter_workspace_bytes(const Scatter& whole) {
   const Scatter call = collapsed(whole);
   if (in_tables(call)) return static_cast<std::size_t>(Cut(call).ranges) * table_bytes(call);
+  if (in_lists(call)) return ValueLists::bytes(call, Cut(call));
   return positions_bytes(call) +
          (widens(call) ? static_cast<std::size_t>(count_of(call.x)) * sizeof(float) : 0);
 }
