@@ -91,11 +91,12 @@ template <class T>
 bool any_equal(const T* values, std::int64_t n) {
   if constexpr (!std::is_integral_v<T>) {
     constexpr Key<T> kMagnitude = static_cast<Key<T>>(~kSign<T>);
-    const auto infinity = std::bit_cast<Key<T>>(static_cast<T>(std::numeric_limits<float>::infinity()));
-    bool found = false;
-    for (std::int64_t i = 0; i < n; ++i)  // zero - 1 is the greatest number
-      found |= static_cast<Key<T>>((std::bit_cast<Key<T>>(values[i]) & kMagnitude) - 1) >= infinity;
-    return found;
+    Key<T> most = 0;
+    for (std::int64_t i = 0; i < n; ++i) {  // zero - 1 is the greatest number
+      const auto x = static_cast<Key<T>>((bits_of(values[i]) & kMagnitude) - 1);
+      most = x > most ? x : most;
+    }
+    return most >= kInfinity<T>;
   }
   return false;
 }

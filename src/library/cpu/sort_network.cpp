@@ -279,6 +279,10 @@ void transpose_rows_16(const Item* from, std::int64_t from_pitch, std::int64_t r
     if (columns == 4 && from_pitch == 4) return rows_to_lines<Item, 4>(from, rows, to, to_pitch);
     if (rows == 4 && to_pitch == 4) return lines_to_rows<Item, 4>(from, from_pitch, columns, to);
   }
+  if constexpr (kSquare > 8) {
+    if (columns == 8 && from_pitch == 8) return rows_to_lines<Item, 8>(from, rows, to, to_pitch);
+    if (rows == 8 && to_pitch == 8) return lines_to_rows<Item, 8>(from, from_pitch, columns, to);
+  }
   // A register of two elements that were stored in different ones waits for both: one by one they do not.
   if (kSquare == 2 && std::min(rows, columns) > 2 && std::min(rows, columns) <= kFewWide) {
     for (std::int64_t j = 0; j < columns; ++j)

@@ -80,11 +80,14 @@ class Tile {
         by_row_(reinterpret_cast<Item*>(memory + 3 * room(rows.length) * kNetworkLine)) {}
 
   /// Tiles of short adjoining rows that are sorted together, each step for all of them; 1: each by itself.
-  /// One has so few elements that its next step would wait for what the last one stored.
+  /// One has so few elements that its next step would wait for what the last one stored, and that each step
+  /// takes longer to begin than it lasts. Not where a step lasts no longer than reading its elements (those
+  /// of 4 bytes and more, by table), which goes on during the others of a single tile.
   std::int64_t together(const Shared& shared) const {
     const bool adjoin = call_.in.strides[call_.axis] == 1 && beginnings_.regular &&
                         beginnings_.step == rows_.length && rows_.inner == 1;
-    if (Positions || shared.by_table || !adjoin) return 1;
+    const bool long_lines = std::max(rows_.length, call_.kept) > LineOrder<Item>::kMost;
+    if (Positions || (shared.by_table && (long_lines || sizeof(Item) > 2)) || !adjoin) return 1;
     return std::max<std::int64_t>(1, kRoom / lines_of_slot());
   }
 
@@ -98,10 +101,16 @@ class Tile {
     std::fill(keys_ + count * n, keys_ + tiles * kRows * n, Key<T>{0});
     if constexpr (!Positions) {
       for (std::int64_t t = 0; t < tiles; ++t)
-        f.rows(keys_ + t * kRows * n, n, kRows, n, items_ + t * slot, kRows);
+        if (shared.by_table)
+          f.lines(shared.in, keys_ + t * kRows * n, items_ + t * slot);
+        else
+          f.rows(keys_ + t * kRows * n, n, kRows, n, items_ + t * slot, kRows);
       for (std::int64_t t = 0; t < tiles; ++t) f.order(items_ + t * slot, n, kept);
       for (std::int64_t t = 0; t < tiles; ++t)
-        f.rows(items_ + t * slot, kRows, kept, kRows, by_row_ + t * kRows * kept, kept);
+        if (shared.by_table)
+          f.lines(shared.out, items_ + t * slot, by_row_ + t * kRows * kept);
+        else
+          f.rows(items_ + t * slot, kRows, kept, kRows, by_row_ + t * kRows * kept, kept);
       f.keys.values(by_row_, count * kept, call_.descending, static_cast<T*>(call_.values) + out_of_row(0));
     }
     order_equals(shared);
