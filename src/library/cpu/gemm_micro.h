@@ -36,5 +36,7 @@ void widen_bfloats(const std::uint16_t* from, std::int64_t step, std::int64_t ru
                    std::int64_t to_step);
 /// float to float16, rounding to nearest even, by hardware where there is any.
 void narrow_half(const float* from, std::uint16_t* to, std::int64_t n);
+/// float to bfloat16, rounding to nearest even, in registers where there are some.
+void narrow_bfloat(const float* from, std::uint16_t* to, std::int64_t n);
 
 }  // namespace kiln::cpu

@@ -86,6 +86,8 @@ template <class T, class C>
 void narrow(const C* from, T* to, std::int64_t n) {
   if constexpr (std::is_same_v<T, float16>) {
     narrow_half(from, &to->bits, n);
+  } else if constexpr (std::is_same_v<T, bfloat16>) {
+    narrow_bfloat(from, &to->bits, n);
   } else if constexpr (std::is_same_v<T, bool>) {
     for (std::int64_t i = 0; i < n; ++i) to[i] = from[i] != 0;
   } else {

@@ -42,13 +42,15 @@ void meet(A& element, T value) {
   }
 }
 
-/// Adjacent elements converted; float16 by hardware where there is any.
+/// Adjacent elements converted; halves in registers where there are some for that.
 template <class A, class T>
 void convert(const T* from, A* to, std::int64_t n) {
   if constexpr (std::is_same_v<T, float16> && std::is_same_v<A, float>)
     widen_halves(reinterpret_cast<const std::uint16_t*>(from), 0, 1, n, to, 0);
   else if constexpr (std::is_same_v<T, float> && std::is_same_v<A, float16>)
     narrow_half(from, reinterpret_cast<std::uint16_t*>(to), n);
+  else if constexpr (std::is_same_v<T, float> && std::is_same_v<A, bfloat16>)
+    narrow_bfloat(from, reinterpret_cast<std::uint16_t*>(to), n);
   else
     for (std::int64_t i = 0; i < n; ++i) to[i] = static_cast<A>(from[i]);
 }
