@@ -53,7 +53,7 @@ class KeyWriter {
 
   void describe(const AccDecl& a) {
     put(static_cast<std::uint64_t>(a.monoid) | static_cast<std::uint64_t>(a.type) << 8 |
-        std::uint64_t{a.custom} << 16 | std::uint64_t{a.compensated} << 48);
+        std::uint64_t{a.custom} << 16 | std::uint64_t{a.compensated} << 48 | std::uint64_t{a.narrow} << 49);
   }
 
   void customs() {

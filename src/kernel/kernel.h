@@ -62,6 +62,7 @@ struct AccDecl {
   std::uint32_t custom = 0;  // Custom: index into Kernel::customs
   // a Float32 Sum that is given back what rounding took from it, to as many bits again
   bool compensated = false;
+  bool narrow = false;  // ArgMax/ArgMin: positions are below 2^31
 };
 
 /// A monoid by expressions, whose values are kept in one part or several: a value becomes parts, parts are

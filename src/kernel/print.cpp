@@ -181,7 +181,7 @@ class Printer {
 
   static std::string monoid_name(const AccDecl& a) {
     if (a.monoid == Monoid::Custom) return cat("custom", a.custom);
-    return cat(a.compensated ? "compensated_" : "", name(a.monoid));
+    return cat(a.compensated ? "compensated_" : a.narrow ? "narrow_" : "", name(a.monoid));
   }
 
   void section(const std::vector<Stmt>& body) {

@@ -34,6 +34,7 @@ class Verifier {
       KILN_CHECK_THAT(a.monoid != Monoid::Custom || a.custom < k_.customs.size(), "custom monoid ", a.custom);
       KILN_CHECK_THAT(!a.compensated || (a.monoid == Monoid::Sum && a.type == DType::Float32),
                       "a compensated ", name(a.type));
+      KILN_CHECK_THAT(!a.narrow || positional(a.monoid), "narrow positions of ", name(a.monoid));
     }
     for (const CustomMonoid& c : k_.customs) custom(c);
     visited_.assign(k_.loops.size(), false);

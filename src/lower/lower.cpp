@@ -113,6 +113,8 @@ void RegionLowering::complete() {
   out_.origins = std::move(origins_);
   double points = 1;
   for (const Group& g : groups_) points *= static_cast<double>(g.extent);
+  if (!target_.gpu)
+    for (AccDecl& a : k_.accs) a.narrow = positional(a.monoid) && points < 0x1p31;
   double iterations = p_.loops.empty() ? 1 : kAssumedIterations;
   for (const LoopRun& run : p_.loops) iterations = std::max(iterations, static_cast<double>(run.count));
   points *= iterations;

@@ -355,8 +355,9 @@ Schedule schedule_scan(const Facts& f, const Target& t, const Extents& e, Schedu
 }
 
 /// Results of pairs: a tile of rows and columns, whose accumulators stay in registers. Few columns leave room
-/// for more rows. A grid item goes along several tiles where there are enough for all threads.
-Schedule schedule_pairs(const Facts& f, const Target& t, Schedule s, std::int64_t kept) {
+/// for more rows. A grid item goes along several tiles where there are enough for all threads, but no further
+/// than the second cache has their columns for the item of the next rows.
+Schedule schedule_pairs(const Facts& f, const Target& t, Schedule s, const Extents& e) {
   const std::int64_t columns = f.axes.back().extent, rows = f.axes[static_cast<std::size_t>(f.apart)].extent;
   s.form = Form::Columns;
   s.lanes = pair_lanes(f, t);
@@ -365,8 +366,10 @@ Schedule schedule_pairs(const Facts& f, const Target& t, Schedule s, std::int64_
   while (s.lanes > base_lanes(f, t) && s.lanes / 2 >= columns && rows >= 2 * s.tile)
     s.lanes /= 2, s.tile *= 2;
   const std::int64_t tiles =
-      kept / rows / columns * ((rows + s.tile - 1) / s.tile) * ((columns + s.lanes - 1) / s.lanes);
-  s.block = s.lanes * std::clamp<std::int64_t>(tiles / (kTilesAThread * t.threads), 1, kMostColumns);
+      e.kept / rows / columns * ((rows + s.tile - 1) / s.tile) * ((columns + s.lanes - 1) / s.lanes);
+  const std::int64_t near = t.l2_bytes / 4 / (e.reduced * std::max(f.loaded_bytes, 1) * s.lanes),
+                     most = std::clamp<std::int64_t>(near, 1, kMostColumns);
+  s.block = s.lanes * std::clamp<std::int64_t>(tiles / (kTilesAThread * t.threads), 1, most);
   s.stream = f.row_bytes_out >= t.stream_bytes && s.lanes * f.row_narrowest >= kLine &&
              columns * f.row_narrowest % kLine == 0;
   return s;
@@ -485,7 +488,7 @@ Schedule schedule_columns(const Facts& f, const Target& t, int lanes, const Exte
   std::int64_t columns = f.axes.back().extent;
   if (f.apart >= 0 && may_split(f) && columns >= lanes &&
       f.axes[static_cast<std::size_t>(f.apart)].extent >= kPairRows)
-    return schedule_pairs(f, t, s, e.kept);
+    return schedule_pairs(f, t, s, e);
   s.kept_from = find_short_columns(f, lanes, columns);
   if (e.reduced >= kStripeAbove && columns >= 4 * lanes && e.reduced * e.kept > kSmallWork)
     return schedule_stripes(f, t, lanes, e, columns, s);

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <bit>
+#include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -78,6 +79,27 @@ std::vector<Tensor> kernels(DType dtype) {
 }
 
 TEST(LlvmIr, EveryTargetGivesWhatTheInterpreterGives) { expect_as_interpreted_of_every_dtype(kernels); }
+
+/// The places of the first extremes, NaN being the most extreme: in vectors that are whole, cut and smaller
+/// than a register, and of rows that share the lanes or wait behind one another.
+std::vector<Tensor> positions(DType dtype) {
+  std::vector<Tensor> out;
+  for (const Shape& shape : {Shape{6, 3}, Shape{5, 16}, Shape{3, 77}, Shape{70, 9}, Shape{4, 300}})
+    for (int at = 0; at < 3; ++at) {
+      Tensor x = small_numbers(dtype, shape, at);
+      if (is_float(dtype) && at > 0)
+        x = where(arange(0, shape.numel(), 1).reshape(shape) % 31 == 7 * at, std::nan(""), x);
+      for (int axis = 0; axis < 2; ++axis) {
+        out.push_back(argmax(x, axis));
+        out.push_back(argmin(x, axis));
+        out.push_back(argmax(x(range(none, none, -1)), axis) * 2);
+      }
+      out.push_back(argmin(x));
+    }
+  return out;
+}
+
+TEST(LlvmIr, PositionsOfExtremesOnEveryTarget) { expect_as_interpreted_of_every_dtype(positions); }
 
 /// Operands that are contiguous along another axis than the last, in tiles that are whole, cut and smaller
 /// than a vector.

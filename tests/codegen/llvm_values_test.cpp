@@ -160,6 +160,19 @@ TEST(CompiledValues, ScaleExponentAndMantissaAreExact) {
   compare("mantissa", [](E a, E) { return mantissa(a); }, positive, positive, 0);
 }
 
+/// A NaN of either operand is the result, and between zeros the operands decide as everywhere.
+TEST(CompiledValues, ExtremesKeepEveryNaN) {
+  const std::vector<float> all = operands();
+  std::vector<float> x, y;
+  for (std::size_t i = 0; i < 27; ++i)
+    for (std::size_t j = 0; j < 27; ++j) x.push_back(all[i]), y.push_back(all[j]);
+  x.resize(kCount), y.resize(kCount);
+  compare("max", [](E a, E b) { return max(a, b); }, x, y, 0);
+  compare("min", [](E a, E b) { return min(a, b); }, x, y, 0);
+  compare("max of a number", [](E a, E) { return max(a, a.lit(0.5)); }, x, y, 0);
+  compare("min of a number", [](E, E b) { return min(b.lit(-1.0), b); }, x, y, 0);
+}
+
 TEST(CompiledValues, BoundedQuotientsAreWithinAUnit) {
   std::vector<float> x, y;
   std::mt19937 gen(9);

@@ -121,6 +121,12 @@ TEST(KernelPrint, SpellsLoadsCastsPredicatesAndFinish) {
   EXPECT_NO_THROW(verify(k));
 }
 
+TEST(KernelVerify, OnlyPositionsAreNarrow) {
+  Kernel k = centred_rows();
+  k.accs[0].narrow = true;
+  EXPECT_THROW(verify(k), InternalError);
+}
+
 TEST(KernelHash, IgnoresTheLabelAndUnusedExpressions) {
   EXPECT_EQ(hash(centred_rows(false)), hash(centred_rows(true)));
 }
@@ -135,6 +141,7 @@ TEST(KernelHash, SeesEverythingThatDecidesTheCode) {
   EXPECT_TRUE(changed([](Kernel& k) { k.buffers[1].stream = true; }));
   EXPECT_TRUE(changed([](Kernel& k) { k.buffers[0].dtype = DType::Float64; }));
   EXPECT_TRUE(changed([](Kernel& k) { k.accs[0].monoid = Monoid::Min; }));
+  EXPECT_TRUE(changed([](Kernel& k) { k.accs[0].narrow = true; }));
   EXPECT_TRUE(changed([](Kernel& k) { k.slots.push_back(DType::Int8); }));
   EXPECT_TRUE(changed([](Kernel& k) { k.loops[1].lanes = 8; }));
   EXPECT_TRUE(changed([](Kernel& k) { k.loops[1].kind = LoopKind::Serial; }));

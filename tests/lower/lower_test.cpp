@@ -474,5 +474,21 @@ TEST(Lower, RandomGraphsEqualTheOracle) {
   }
 }
 
+/// Positions have half the bits on a CPU's lanes, unless there are too many.
+TEST(Lower, PositionsAreNarrowWhereTheyFit) {
+  for (const bool many : {false, true}) {
+    const std::int64_t length = many ? std::int64_t{1} << 32 : 1000;
+    GraphBuilder b;
+    b.root(b.reduce(Op::reduce_argmax, b.leaf(DType::Int8, {length, 3}), 1));
+    for (const schedule::Target& t : {target(), gpu()}) {
+      const plan::Regions regions = plan::fuse(b.graph, t);
+      const Lowered lowered = lower(b.graph, regions, regions.regions.front(), t);
+      ASSERT_FALSE(lowered.kernel.accs.empty());
+      for (const kernel::AccDecl& a : lowered.kernel.accs)
+        EXPECT_EQ(a.narrow, (a.monoid == kernel::Monoid::ArgMax) && !many && !t.gpu);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace kiln::lower

@@ -442,6 +442,25 @@ TEST(Schedule, ColumnsAreWrittenByLines) {
   }
 }
 
+/// An item's columns are in the second cache when the item of the next rows reads them.
+TEST(Schedule, PairsGoAlongAsManyColumnsAsACacheHas) {
+  for (const std::int64_t length : {4, 32, 200, 100000}) {
+    const Facts::Axis axes[] = {{2000, false}, {length, true}, {4096, false}};
+    Facts f;
+    f.axes = axes;
+    f.apart = 0;
+    f.phases = 1;
+    f.prims = 3;
+    f.loaded_bytes = 4;
+    const Schedule s = std::get<Schedule>(schedule(f, target()));
+    EXPECT_EQ(s.form, Form::Columns);
+    EXPECT_EQ(s.tile, kPairRows);
+    EXPECT_EQ(s.block % s.lanes, 0);
+    EXPECT_TRUE(s.block == s.lanes || s.block * length * 4 <= target().l2_bytes / 4) << length;
+    EXPECT_EQ(s.block >= 16 * s.lanes, length <= 32) << length;
+  }
+}
+
 TEST(Schedule, NormOfOneLongRowIsRefusedForKeepingThreadsIdle) {
   EXPECT_FALSE(refuse_norm({1, 1 << 20, false}, target()).empty());
   EXPECT_TRUE(refuse_norm({1, 100, false}, target()).empty());

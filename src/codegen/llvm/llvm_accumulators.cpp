@@ -5,6 +5,9 @@
 #include "kernel/monoid.h"
 #include "support/check.h"
 
+#include <llvm/Analysis/VectorUtils.h>
+
+#include <algorithm>
 #include <unordered_map>
 
 namespace kiln::codegen {
@@ -115,7 +118,8 @@ void FunctionEmitter::begin_accs(const LoopDecl& l) {
         s.none.push_back(opaque(llvm::ConstantVector::getSplat(count, start)));
     }
     // A lane that meets nothing better than the identity keeps position 0: the answer if no lane does.
-    if (kernel::positional(a.monoid)) s.position = begin(b_.getInt64(0));
+    if (kernel::positional(a.monoid))
+      s.position = begin(llvm::ConstantInt::get(lanes ? position_type(a) : i64(), 0));
   }
 }
 
@@ -154,18 +158,64 @@ void FunctionEmitter::update(const Stmt& st) {
   Value* x = lanes ? vector(st.value) : scalar(st.value);
   const Parts acc = load_parts(s);
   if (kernel::positional(a.monoid)) {
-    Value* p = lanes ? vector(st.index) : scalar(st.index);
-    Value* q = b_.CreateLoad(s.position->getAllocatedType(), s.position);
-    Value* wins = better(a, x, acc[0]);
-    if (mask) wins = b_.CreateAnd(wins, mask);
-    b_.CreateStore(b_.CreateSelect(wins, x, acc[0]), s.parts[0]);
-    b_.CreateStore(b_.CreateSelect(wins, p, q), s.position);
-    return;
+    Value* p = lanes ? positions(a, st.index) : scalar(st.index);
+    return keep_better(a, s, x, p, mask);
   }
   Parts next = merge(a, lift(a, x), acc);
   if (mask)
     for (std::size_t p = 0; p < next.size(); ++p) next[p] = b_.CreateSelect(mask, next[p], acc[p]);
   store_parts(s, next);
+}
+
+/// Positions on lanes have as many bits as the values where they are narrow: masks of both are the same.
+llvm::Type* FunctionEmitter::position_type(const AccDecl& a) {
+  return a.narrow && size_of(a.type) <= 4 ? b_.getInt32Ty() : i64();
+}
+
+Value* FunctionEmitter::positions(const AccDecl& a, ExprId index) {
+  llvm::Type* t = position_type(a);
+  const std::optional<std::int64_t> stride = kernel::known(at_.lane_stride(index));
+  sync();
+  if (t == i64() || !stride) return b_.CreateTrunc(vector(index), vec(t));
+  llvm::SmallVector<llvm::Constant*, 64> steps;
+  for (std::int64_t l = 0; l < lanes_; ++l)
+    steps.push_back(llvm::ConstantInt::get(t, static_cast<std::uint64_t>(l * *stride)));
+  Value* first = b_.CreateVectorSplat(static_cast<unsigned>(lanes_), b_.CreateTrunc(scalar(index), t));
+  return b_.CreateAdd(first, llvm::ConstantVector::get(steps));
+}
+
+/// The better of what an accumulator has and x at p. Register by register: the masks of several registers
+/// would be joined and taken apart again.
+void FunctionEmitter::keep_better(const AccDecl& a, AccState& s, Value* x, Value* p, Value* mask) {
+  Value* best = b_.CreateLoad(s.parts[0]->getAllocatedType(), s.parts[0]);
+  Value* at = b_.CreateLoad(s.position->getAllocatedType(), s.position);
+  const auto keep = [&](Value* x, Value* p, Value* mask, Value*& best, Value*& at) {
+    Value* wins = better(a, x, best);
+    if (mask) wins = b_.CreateAnd(wins, mask);
+    best = b_.CreateSelect(wins, x, best);
+    at = b_.CreateSelect(wins, p, at);
+  };
+  auto* type = llvm::dyn_cast<FixedVectorType>(x->getType());
+  const unsigned bytes = std::max<unsigned>(static_cast<unsigned>(size_of(a.type)),
+                                            p->getType()->getScalarSizeInBits() / 8),
+                 part = static_cast<unsigned>(target_.vector_bytes) / bytes;
+  if (!type || type->getNumElements() <= part) {
+    keep(x, p, mask, best, at);
+  } else {
+    llvm::SmallVector<Value*, 8> values, places;
+    for (unsigned first = 0; first < type->getNumElements(); first += part) {
+      const auto of = [&](Value* v) {
+        return v ? b_.CreateShuffleVector(v, llvm::createSequentialMask(first, part, 0)) : nullptr;
+      };
+      values.push_back(of(best));
+      places.push_back(of(at));
+      keep(of(x), of(p), of(mask), values.back(), places.back());
+    }
+    best = llvm::concatenateVectors(b_, values);
+    at = llvm::concatenateVectors(b_, places);
+  }
+  b_.CreateStore(best, s.parts[0]);
+  b_.CreateStore(at, s.position);
 }
 
 /// One update of an accumulator that is read inside its loop. On lanes: prefixes by doubling, a tree of fixed
@@ -278,7 +328,9 @@ Value* FunctionEmitter::lower_half(Value* v, unsigned n) {
 Value* FunctionEmitter::best_position(const AccDecl& a, Value* values, Value* positions) {
   Value* best = values;
   unsigned n = llvm::cast<FixedVectorType>(values->getType())->getNumElements();
-  Value* all = b_.CreateVectorSplat(n, b_.getInt64(0x7fffffffffffffffull));
+  llvm::Type* word = positions->getType()->getScalarType();
+  Value* all = b_.CreateVectorSplat(
+      n, llvm::ConstantInt::get(word, llvm::APInt::getSignedMaxValue(word->getIntegerBitWidth())));
   for (; n > 1; n /= 2)
     best = v_.max(upper_half(best, n), lower_half(best, n), a.type, a.monoid == Monoid::ArgMax);
   const auto count = llvm::cast<FixedVectorType>(values->getType())->getElementCount();
@@ -299,7 +351,8 @@ void FunctionEmitter::end_accs(const LoopDecl& l) {
     const bool inside = at_.lanes_of(id) == Lanes::Inside;
     if (kernel::positional(a.monoid)) {
       Value* p = b_.CreateLoad(s.position->getAllocatedType(), s.position);
-      s.result = inside ? best_position(a, v[0], p) : p;
+      if (inside) p = best_position(a, v[0], p);
+      s.result = b_.CreateSExt(p, p->getType()->isVectorTy() ? vec(i64()) : i64());
       continue;
     }
     if (inside && !s.scan) {

@@ -344,6 +344,9 @@ class FunctionEmitter {
   Parts load_parts(const AccState& s);
   void store_parts(const AccState& s, const Parts& parts);
   Value* better(const AccDecl& a, Value* x, Value* best);
+  llvm::Type* position_type(const AccDecl& a);
+  Value* positions(const AccDecl& a, ExprId index);
+  void keep_better(const AccDecl& a, AccState& s, Value* x, Value* p, Value* mask);
   Value* best_position(const AccDecl& a, Value* values, Value* positions);
   llvm::AllocaInst* alloca_of(llvm::Type* t);
   void begin_accs(const LoopDecl& l);

@@ -54,6 +54,7 @@ Value* ValueBuilder::max(Value* a, Value* b, DType type, bool greatest) {
   }
   // The compare and select are one max instruction (b when equal or unordered); then a NaN in a wins.
   Value* best = b_.CreateSelect(greatest ? b_.CreateFCmpOGT(a, b) : b_.CreateFCmpOLT(a, b), a, b);
+  if (!llvm::isa<llvm::Constant>(a) && has_intrinsics(a)) return keep_nan(best, a);
   return b_.CreateSelect(b_.CreateFCmpUNO(a, a), a, best);
 }
 
@@ -81,15 +82,16 @@ bool ValueBuilder::has_intrinsics(Value* v) const {
   return target_.avx512 && vec && (vec->getNumElements() == 8 || vec->getNumElements() % 16 == 0);
 }
 
-/// one(parts of at most 16 lanes), joined.
+/// one(parts of at most so many lanes), joined.
 template <class F>
-Value* ValueBuilder::by_register(llvm::ArrayRef<Value*> in, F one) {
+Value* ValueBuilder::by_register(llvm::ArrayRef<Value*> in, unsigned lanes, F one) {
   const unsigned n = llvm::cast<llvm::FixedVectorType>(in[0]->getType())->getNumElements();
-  if (n <= 16) return one(in);
+  if (n <= lanes) return one(in);
   llvm::SmallVector<Value*, 4> out;
-  for (unsigned first = 0; first < n; first += 16) {
+  for (unsigned first = 0; first < n; first += lanes) {
     llvm::SmallVector<Value*, 3> part;
-    for (Value* v : in) part.push_back(b_.CreateShuffleVector(v, llvm::createSequentialMask(first, 16, 0)));
+    for (Value* v : in)
+      part.push_back(b_.CreateShuffleVector(v, llvm::createSequentialMask(first, lanes, 0)));
     out.push_back(one(part));
   }
   return llvm::concatenateVectors(b_, out);
@@ -116,13 +118,33 @@ Value* avx512_call(llvm::IRBuilder<>& b, ID half, ID full, llvm::ArrayRef<Value*
 
 }  // namespace
 
+/// `v`, or x where that is NaN: one instruction (vfixupimm) instead of a comparison, which one port alone
+/// has, and a choice.
+Value* ValueBuilder::keep_nan(Value* v, Value* x) {
+  constexpr std::uint64_t kNanIsOperand =
+      0x11;  // the answers to quiet and signalling NaN; else none: v stays
+  const bool wide = v->getType()->getScalarType()->isDoubleTy();
+  llvm::Type* word = wide ? b_.getInt64Ty() : b_.getInt32Ty();
+  return by_register({v, x}, wide ? 8 : 16, [&](llvm::ArrayRef<Value*> in) -> Value* {
+    const unsigned n = llvm::cast<llvm::FixedVectorType>(in[0]->getType())->getNumElements();
+    const bool full = n * word->getIntegerBitWidth() == 512;
+    Value* answers = b_.CreateVectorSplat(n, llvm::ConstantInt::get(word, kNanIsOperand));
+    llvm::SmallVector<Value*, 6> args{in[0], in[1], answers, b_.getInt32(0), b_.getIntN(n, (1u << n) - 1)};
+    if (full) args.push_back(b_.getInt32(kCurrentRounding));
+    const ID id = wide   ? llvm::Intrinsic::x86_avx512_mask_fixupimm_pd_512
+                  : full ? llvm::Intrinsic::x86_avx512_mask_fixupimm_ps_512
+                         : llvm::Intrinsic::x86_avx512_mask_fixupimm_ps_256;
+    return b_.CreateCall(llvm::Intrinsic::getDeclaration(b_.GetInsertBlock()->getModule(), id), args);
+  });
+}
+
 Value* ValueBuilder::divide_bounded(Value* a, Value* b) {
   if (!has_intrinsics(a)) return b_.CreateFDiv(a, b);
   if (on_divider_ > 0) {
     --on_divider_;
     return b_.CreateFDiv(a, b);
   }
-  Value* r = by_register({b}, [&](llvm::ArrayRef<Value*> in) {
+  Value* r = by_register({b}, 16, [&](llvm::ArrayRef<Value*> in) {
     return avx512_call(b_, llvm::Intrinsic::x86_avx512_rcp14_ps_256, llvm::Intrinsic::x86_avx512_rcp14_ps_512,
                        in, false);
   });
@@ -134,7 +156,7 @@ Value* ValueBuilder::divide_bounded(Value* a, Value* b) {
 
 Value* ValueBuilder::scale(Value* a, Value* b) {
   if (has_intrinsics(a)) {
-    return by_register({a, b}, [&](llvm::ArrayRef<Value*> in) {
+    return by_register({a, b}, 16, [&](llvm::ArrayRef<Value*> in) {
       return avx512_call(b_, llvm::Intrinsic::x86_avx512_mask_scalef_ps_256,
                          llvm::Intrinsic::x86_avx512_mask_scalef_ps_512, in, true);
     });
@@ -173,7 +195,7 @@ Split split(llvm::IRBuilder<>& b, Value* a, Type* i32) {
 
 Value* ValueBuilder::mantissa(Value* a) {
   if (!has_intrinsics(a)) return split(b_, a, like(a, b_.getInt32Ty())).mantissa;
-  return by_register({a}, [&](llvm::ArrayRef<Value*> in) {
+  return by_register({a}, 16, [&](llvm::ArrayRef<Value*> in) {
     return avx512_call(b_, llvm::Intrinsic::x86_avx512_mask_getmant_ps_256,
                        llvm::Intrinsic::x86_avx512_mask_getmant_ps_512, {in[0], b_.getInt32(kMantissaFrom34)},
                        true);
@@ -185,7 +207,7 @@ Value* ValueBuilder::exponent(Value* a) {
   if (has_intrinsics(a)) {
     // getexp is the floor of log2: one too few where the mantissa is below 1, whose own getexp is -1.
     auto getexp = [&](Value* v) {
-      return by_register({v}, [&](llvm::ArrayRef<Value*> in) {
+      return by_register({v}, 16, [&](llvm::ArrayRef<Value*> in) {
         return avx512_call(b_, llvm::Intrinsic::x86_avx512_mask_getexp_ps_256,
                            llvm::Intrinsic::x86_avx512_mask_getexp_ps_512, in, true);
       });

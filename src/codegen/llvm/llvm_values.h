@@ -62,7 +62,8 @@ class ValueBuilder {
   llvm::Value* double_to_odd_float(llvm::Value* v);
   bool has_intrinsics(llvm::Value* v) const;
   template <class F>
-  llvm::Value* by_register(llvm::ArrayRef<llvm::Value*> in, F one);
+  llvm::Value* by_register(llvm::ArrayRef<llvm::Value*> in, unsigned lanes, F one);
+  llvm::Value* keep_nan(llvm::Value* v, llvm::Value* x);
   llvm::Value* divide_bounded(llvm::Value* a, llvm::Value* b);
   llvm::Value* scale(llvm::Value* a, llvm::Value* b);
   llvm::Value* exponent(llvm::Value* a);
