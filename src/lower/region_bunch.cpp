@@ -21,11 +21,12 @@ constexpr std::int64_t kBanks = 32;        // of shared memory: a row that is a 
 
 }  // namespace
 
-/// Whether an index takes all groups as one, in the order of the loops.
+/// Whether an index takes all groups as one, in the order of the loops, or of those that may begin at the
+/// end.
 bool RegionLowering::runs_through(const Index& index) const {
   std::int64_t stride = 1;
   for (std::size_t g = groups_.size(); g-- > 0;) {
-    if (index.coef(groups_[g].last) != stride) return false;
+    if (index.coef(groups_[g].last) != (groups_[g].backwards ? -stride : stride)) return false;
     stride *= groups_[g].extent;
   }
   return std::all_of(index.terms, index.terms + index.n,

@@ -172,6 +172,7 @@ schedule::Facts RegionLowering::facts(std::span<const schedule::Facts::Axis> axe
   f.apart = axis_apart();
   f.folds = axis_folded();
   if (target_.gpu) f.repeated = axis_repeated();
+  if (!target_.gpu && !scans_.empty()) find_backwards(p_, groups_);
   find_bunch(f);
   return f;
 }

@@ -49,7 +49,8 @@ int RegionLowering::axis_folded() const {
 
 /// Sets a group's coordinate, of the folded one to that of the lane in turn `at`.
 void RegionLowering::place_lane(int group, E at) {
-  axis_[static_cast<std::size_t>(group)] = at;
+  const bool from_end = groups_[static_cast<std::size_t>(group)].from_end;
+  axis_[static_cast<std::size_t>(group)] = from_end ? extent(group) - konst(1) - at : at;
   if (!fold_rows_ || group != s_.lane_axis - 1) return;
   const E first = fold_first_ + at * size(kFold, s_.fold);
   axis_[static_cast<std::size_t>(group)] = first + fold_row_;

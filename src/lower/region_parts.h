@@ -22,7 +22,12 @@ struct Group {
   int level;                  // of the values that are reduced along it in a nest; -1: kept
   std::uint32_t places;       // that have it
   std::vector<Piece> pieces;  // outermost first
+  bool backwards = false;     // of a scan from the end, whose results go from the last to the first
+  bool from_end = false;      // its loop begins at the end instead, and results go from the first to the last
 };
+
+/// Finds the groups that results walk backwards and whose points may be numbered from the other end.
+void find_backwards(const Pulled& p, std::vector<Group>& groups);
 
 /// The first of these groups along which the values change that an index is made of; their number, where
 /// there is none.

@@ -7,14 +7,61 @@
 //
 // A slab is what lies behind one point of the outer kept axes (region_bunch.cpp); a lane has a slab.
 //
+// The rows of a scan from the end are copied as they lie in memory, and its loop goes along them from their
+// end.
+//
 // Invariant: in scratch memory an element stands at its place in the slab times the pitch, plus its slab's
 // number.
 #include "lower/region_lowering.h"
 
 #include <algorithm>
 #include <numeric>
+#include <span>
+#include <utility>
 
 namespace kiln::lower {
+namespace {
+
+/// Calls f on every index of a region's memory, coordinates and conditions.
+template <class P, class F>
+void each_index(P& p, const F& f) {
+  for (auto& e : p.entries) f(e.index);
+  for (auto& o : p.outputs) f(o.at);
+  for (auto& l : p.links) f(l.predicate.t);
+}
+
+/// Numbers the points of some groups from their ends; what is scanned then begins there.
+void turn_around(Pulled& p, std::vector<Group>& groups) {
+  for (Group& g : groups) {
+    if (!std::exchange(g.backwards, false)) continue;
+    g.from_end = g.reduced;
+    each_index(p, [&](Index& index) {
+      for (Term& t : std::span(index.terms, static_cast<std::size_t>(index.n))) {
+        if (t.atom >= p.space.axis_count() || (g.axes >> t.atom & 1) == 0) continue;
+        index.c += t.coef * (p.space.atom(t.atom).extent - 1);
+        t.coef = -t.coef;
+      }
+    });
+  }
+}
+
+}  // namespace
+
+void find_backwards(const Pulled& p, std::vector<Group>& groups) {
+  std::uint64_t axes = 0;
+  for (Group& g : groups) {
+    g.backwards = std::ranges::any_of(
+        p.outputs, [&](const Pulled::Output& o) { return !o.row && o.at.coef(g.last) < 0; });
+    if (g.backwards) axes |= g.axes;
+  }
+  // What is made of a coordinate by division does not become that of another by a sign.
+  bool plain = true;
+  each_index(p, [&](const Index& index) {
+    for (const Term& t : std::span(index.terms, static_cast<std::size_t>(index.n)))
+      plain &= t.atom < p.space.axis_count() || (p.space.atom(t.atom).axes & axes) == 0;
+  });
+  for (Group& g : groups) g.backwards &= plain;
+}
 
 /// The groups of a slab: from the first reduced one on.
 std::vector<int> RegionLowering::slab_groups(bool reduced_too) const {
@@ -119,6 +166,7 @@ void RegionLowering::turn_results(Body& into, const Range& slabs, const Pulled::
 }
 
 void RegionLowering::build_turned() {
+  turn_around(p_, groups_);
   const std::vector<int> inside = slab_groups(), kept = kept_groups(), rows = slab_groups(false);
   std::vector<int> outer = kept;
   std::erase_if(outer, [&](int g) { return g >= inside.front(); });

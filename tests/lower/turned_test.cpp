@@ -65,6 +65,27 @@ TEST(Turned, ScansAndPositionsOfSeveralOperands) {
   }
 }
 
+/// From the end, too, alone and between maps; but not beside the same rows from their beginning.
+TEST(Turned, ScansFromTheEnd) {
+  for (const DType type : {DType::Int8, DType::Int32})
+    for (const std::int64_t length : {2, 3, 5, 17})
+      for (const std::int64_t inner : {1, 2})
+        for (const bool exclusive : {false, true}) {
+          GraphBuilder b;
+          const NodeId x = b.leaf(type, {1500, length, inner}), y = b.leaf(type, {1500, length, inner});
+          NodeId value = b.op(Op::add, {x, y});
+          for (int i = 0; i < 40; ++i) value = b.op(Op::multiply, {b.op(Op::add, {value, x}), value});
+          const NodeId scan = b.scan(Op::scan_sum, value, {1, exclusive, true});
+          b.root(b.op(Op::subtract, {scan, y}));
+          EXPECT_EQ(check(b), std::vector{Form::Bunch}) << length << ' ' << inner;
+        }
+  GraphBuilder b;
+  const NodeId x = b.leaf(DType::Int32, {1500, 5});
+  const NodeId scan = b.scan(Op::scan_max, x, {1, false, true});
+  b.root(b.op(Op::add, {scan, b.slice(x, {1500, 5}, {0, 1, 4, -1})}));
+  check(b);
+}
+
 /// A row of weights, and a number for each row, are read where they are.
 TEST(Turned, OperandsThatAreNotTheRowsOwn) {
   GraphBuilder b;
