@@ -1,5 +1,5 @@
-// Terminates: one walk in topological order; a product becomes nine nodes at most. Each look at what makes a
-// matrix goes from a node to one of its operands.
+// Terminates: one walk in topological order; a product becomes a dozen nodes at most. Each look at what makes
+// a matrix goes from a node to one of its operands.
 #include "transform/sum_vectors.h"
 
 #include "ir/builder.h"
@@ -13,6 +13,8 @@
 
 namespace kiln::transform {
 namespace {
+
+constexpr std::int64_t kMostVectors = 2;  // each of which reads the matrix, from memory where that is large
 
 class Summer {
  public:
@@ -29,22 +31,25 @@ class Summer {
 
  private:
   struct Operands {
-    NodeId matrix, vector;
-    std::size_t k;  // the axis of the matrix, of its last two, that is summed
+    NodeId matrix, vectors;
+    std::size_t k;       // the axis of the matrix, of its last two, that is summed
+    std::int64_t count;  // of vectors
   };
   static Operands operands(const GraphNode& n) {
-    return n.dims[n.dims.size() - 2] == 1 ? Operands{n.in[1], n.in[0], 0} : Operands{n.in[0], n.in[1], 1};
+    const std::int64_t rows = n.dims[n.dims.size() - 2], columns = n.dims.back();
+    return rows <= columns ? Operands{n.in[1], n.in[0], 0, rows} : Operands{n.in[0], n.in[1], 1, columns};
   }
 
   bool pays(const GraphNode& n) const {
     if (n.op != Op::matmul || !is_float(n.dtype) || n.numel == 0) return false;
-    const std::size_t rank = n.dims.size();
-    if (n.dims[rank - 2] != 1 && n.dims[rank - 1] != 1) return false;
-    const NodeId matrix = operands(n).matrix;
-    if (g_[matrix].numel == 0) return false;
-    for (std::size_t a = 0; a + 2 < rank; ++a)
+    const Operands o = operands(n);
+    if (o.count > kMostVectors || g_[o.matrix].numel == 0) return false;
+    for (std::size_t a = 0; a + 2 < n.dims.size(); ++a)
       if (n.dims[a] != 1) return false;
-    return is_half(n.dtype) || is_made(matrix);
+    if (is_made(o.matrix)) return true;
+    // several sums along adjacent elements of one register the library makes faster
+    const bool along = (o.k == 1) != is_turned(o.matrix);
+    return is_half(n.dtype) && (o.count == 1 || !along);
   }
 
   /// Whether a map makes it for this product alone.
@@ -74,31 +79,39 @@ class Summer {
     }
   }
 
+  NodeId shown_as(NodeId x, const Shape& dims) { return add_.add(Op::reshape, {x}, {}, {.dims = dims}); }
+
   /// As floats of 32 bits and more, with these extents.
   NodeId shown(NodeId x, const Shape& dims) {
     if (is_half(g_[x].dtype)) x = add_.add(Op::cast, {x}, {}, {.dtype = DType::Float32});
-    return add_.add(Op::reshape, {x}, {}, {.dims = dims});
+    return shown_as(x, dims);
+  }
+
+  NodeId turned(NodeId x) {
+    ir::Permute order;
+    order.show(0, 1);
+    order.show(1, 0);
+    return add_.add(Op::permute, {x}, order);
   }
 
   NodeId sum(const GraphNode& n) {
     add_.loc = n.loc;
     const Operands o = operands(n);
+    const bool by_columns = o.k == 1 && o.count > 1;  // then the vectors are columns, and so are the results
     const ir::Dims dims = g_[o.matrix].dims.last(2);
     const std::int64_t extent = dims[o.k], others = dims[1 - o.k];
     std::size_t k = o.k;
     NodeId matrix = shown(o.matrix, Shape{dims[0], dims[1]});
-    if (is_turned(o.matrix)) {
-      ir::Permute order;
-      order.show(0, 1);
-      order.show(1, 0);
-      matrix = add_.add(Op::permute, {matrix}, order);
-      k = 1 - k;
-    }
-    const NodeId vector = shown(o.vector, k == 0 ? Shape{extent, 1} : Shape{1, extent});
-    const NodeId products = add_.add(Op::multiply, {matrix, vector});
-    NodeId sum = add_.add(Op::reduce_sum, {products}, ir::Reduce{std::uint64_t{1} << k});
+    if (is_turned(o.matrix)) matrix = turned(matrix), k = 1 - k;
+    NodeId vectors = o.vectors;
+    if (by_columns) vectors = turned(shown(vectors, Shape{extent, o.count}));
+    vectors = shown(vectors, k == 0 ? Shape{o.count, extent, 1} : Shape{o.count, 1, extent});
+    matrix = shown(matrix, k == 0 ? Shape{1, extent, others} : Shape{1, others, extent});
+    const NodeId products = add_.add(Op::multiply, {matrix, vectors});
+    NodeId sum = add_.add(Op::reduce_sum, {products}, ir::Reduce{std::uint64_t{2} << k});
     if (g_[sum].dtype != n.dtype) sum = add_.add(Op::cast, {sum}, {}, {.dtype = n.dtype});
-    sum = add_.add(Op::reshape, {sum}, {}, {.dims = n.dims});
+    if (by_columns) sum = turned(shown_as(sum, Shape{o.count, others}));
+    sum = shown_as(sum, Shape(n.dims));
     g_[sum].held = n.held;
     return sum;
   }

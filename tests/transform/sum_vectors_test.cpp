@@ -43,10 +43,26 @@ TEST(SumVectors, HalvesWithOneRowOrColumn) {
     EXPECT_TRUE(sums(half, {1, 6}, {6, 1}));
     EXPECT_TRUE(sums(half, {1, 1, 6}, {1, 6, 5}));
     EXPECT_TRUE(sums(half, {1, 5, 6}, {1, 6, 1}));
-    EXPECT_FALSE(sums(half, {2, 6}, {6, 5}));
+    EXPECT_TRUE(sums(half, {2, 6}, {6, 5}));
+    EXPECT_FALSE(sums(half, {5, 6}, {6, 2})) << "two sums along adjacent elements";
+    EXPECT_FALSE(sums(half, {3, 6}, {6, 5}));
     EXPECT_FALSE(sums(half, {3, 1, 6}, {3, 6, 5})) << "a batch";
     EXPECT_FALSE(sums(half, {1, 0}, {0, 5}));
   }
+}
+
+TEST(SumVectors, TwoVectorsOfAMatrixThatIsMade) {
+  for (const bool turned : {false, true})
+    for (const DType dtype : {DType::Float32, DType::BFloat16}) {
+      GraphBuilder rows;
+      const NodeId bytes = rows.leaf(DType::Int8, turned ? Extents{5, 6} : Extents{6, 5});
+      const NodeId wide = rows.cast(turned ? rows.permute(bytes, {1, 0}) : bytes, dtype);
+      EXPECT_TRUE(sums(rows, rows.matmul(rows.leaf(dtype, {2, 6}), wide)));
+      GraphBuilder columns;
+      const NodeId other = columns.leaf(DType::Int8, turned ? Extents{6, 5} : Extents{5, 6});
+      const NodeId made = columns.cast(turned ? columns.permute(other, {1, 0}) : other, dtype);
+      EXPECT_TRUE(sums(columns, columns.matmul(made, columns.leaf(dtype, {6, 2}))));
+    }
 }
 
 TEST(SumVectors, OtherFloatsWhereTheMatrixIsMade) {
@@ -73,20 +89,20 @@ TEST(SumVectors, TheMatrixIsReadAsItLiesInMemory) {
   };
   const auto vector = [](GraphBuilder& b) { return b.leaf(half, {1, 6}); };
   EXPECT_EQ(of([&](GraphBuilder& b) { return b.matmul(vector(b), b.leaf(half, {6, 5})); }),
-            std::pair(Extents{6, 5}, std::uint64_t{1}));
+            std::pair(Extents{1, 6, 5}, std::uint64_t{2}));
   EXPECT_EQ(of([&](GraphBuilder& b) { return b.matmul(vector(b), b.permute(b.leaf(half, {5, 6}), {1, 0})); }),
-            std::pair(Extents{5, 6}, std::uint64_t{2}));
+            std::pair(Extents{1, 5, 6}, std::uint64_t{4}));
   EXPECT_EQ(of([&](GraphBuilder& b) {
               const NodeId bytes = b.permute(b.leaf(DType::Int8, {5, 6}), {1, 0});
               return b.matmul(vector(b), b.op(Op::multiply, {b.leaf(half, {1, 5}), b.cast(bytes, half)}));
             }),
-            std::pair(Extents{5, 6}, std::uint64_t{2}));
+            std::pair(Extents{1, 5, 6}, std::uint64_t{4}));
   EXPECT_EQ(of([&](GraphBuilder& b) { return b.matmul(b.leaf(half, {5, 6}), b.leaf(half, {6, 1})); }),
-            std::pair(Extents{5, 6}, std::uint64_t{2}));
+            std::pair(Extents{1, 5, 6}, std::uint64_t{4}));
   EXPECT_EQ(of([&](GraphBuilder& b) {
               return b.matmul(b.permute(b.leaf(half, {6, 5}), {1, 0}), b.leaf(half, {6, 1}));
             }),
-            std::pair(Extents{6, 5}, std::uint64_t{1}));
+            std::pair(Extents{1, 6, 5}, std::uint64_t{2}));
 }
 
 }  // namespace
