@@ -164,42 +164,47 @@ bool has_avx512() {
 bool has_avx2() { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }
 bool has_f16c() { return has_avx2() && __builtin_cpu_supports("f16c"); }
 
-// Runs of n elements of 16 bits each, one after the other: as floats. `to` may be read behind its end by
-// nobody: the last elements of a run go through masks, or through the elements before them.
-#define KILN_WIDEN_AVX512(NAME, CONVERTED)                                                               \
-  KILN_AVX512 void NAME(const std::uint16_t* from, std::int64_t step, std::int64_t runs, std::int64_t n, \
-                        float* to, std::int64_t to_step) {                                               \
-    for (; runs > 0; --runs, from += step, to += to_step)                                                \
-      for (std::int64_t i = 0; i < n; i += 16) {                                                         \
-        const auto some = static_cast<__mmask16>(n - i >= 16 ? 0xffff : (1 << (n - i)) - 1);             \
-        const __m256i x = _mm256_maskz_loadu_epi16(some, from + i);                                      \
-        _mm512_mask_storeu_ps(to + i, some, CONVERTED);                                                  \
-      }                                                                                                  \
-  }
-#define KILN_WIDEN_AVX2(NAME, CONVERTED)                                                               \
-  KILN_AVX2 void NAME(const std::uint16_t* from, std::int64_t step, std::int64_t runs, std::int64_t n, \
+// Runs of n elements of 16 bits each, one after the other, as floats. The last elements of a run go together
+// with some before them: loads of what a masked store wrote would wait until it is in the cache.
+#define KILN_WIDEN(NAME, ATTRIBUTE, WIDE, ONE, FOUR, EIGHT, SIXTEEN)                                   \
+  ATTRIBUTE void NAME(const std::uint16_t* from, std::int64_t step, std::int64_t runs, std::int64_t n, \
                       float* to, std::int64_t to_step) {                                               \
     for (; runs > 0; --runs, from += step, to += to_step) {                                            \
-      if (n < 8) {                                                                                     \
-        std::uint16_t some[8] = {};                                                                    \
-        float wide[8];                                                                                 \
-        for (std::int64_t i = 0; i < n; ++i) some[i] = from[i];                                        \
-        const __m128i x = _mm_loadu_si128(reinterpret_cast<const __m128i*>(some));                     \
-        _mm256_storeu_ps(wide, CONVERTED);                                                             \
-        for (std::int64_t i = 0; i < n; ++i) to[i] = wide[i];                                          \
+      const std::int64_t lanes = n >= WIDE ? WIDE : n >= 8 ? 8 : 4;                                    \
+      if (n < 4) {                                                                                     \
+        for (std::int64_t i = 0; i < n; ++i) ONE(from + i, to + i);                                    \
         continue;                                                                                      \
       }                                                                                                \
-      for (std::int64_t i = 0; i < n; i += 8) {                                                        \
-        const std::int64_t at = i + 8 <= n ? i : n - 8;                                                \
-        const __m128i x = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + at));                \
-        _mm256_storeu_ps(to + at, CONVERTED);                                                          \
+      for (std::int64_t i = 0; i < n; i += lanes) {                                                    \
+        const std::int64_t at = i + lanes <= n ? i : n - lanes;                                        \
+        if (lanes == 4)                                                                                \
+          FOUR(from + at, to + at);                                                                    \
+        else if (lanes == 8)                                                                           \
+          EIGHT(from + at, to + at);                                                                   \
+        else                                                                                           \
+          SIXTEEN(from + at, to + at);                                                                 \
       }                                                                                                \
     }                                                                                                  \
   }
-KILN_WIDEN_AVX512(widen_halves_avx512, _mm512_cvtph_ps(x))
-KILN_WIDEN_AVX512(widen_bfloats_avx512, _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(x), 16)))
-KILN_WIDEN_AVX2(widen_halves_avx2, _mm256_cvtph_ps(x))
-KILN_WIDEN_AVX2(widen_bfloats_avx2, _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(x), 16)))
+#define KILN_LOAD_4(from) _mm_loadl_epi64(reinterpret_cast<const __m128i*>(from))
+#define KILN_LOAD_8(from) _mm_loadu_si128(reinterpret_cast<const __m128i*>(from))
+#define KILN_LOAD_16(from) _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from))
+#define KILN_HALVES_1(from, to) _mm_store_ss(to, _mm_cvtph_ps(_mm_cvtsi32_si128(*(from))))
+#define KILN_BFLOATS_1(from, to) *(to) = detail::bfloat_to_float(*(from))
+#define KILN_HALVES_4(from, to) _mm_storeu_ps(to, _mm_cvtph_ps(KILN_LOAD_4(from)))
+#define KILN_HALVES_8(from, to) _mm256_storeu_ps(to, _mm256_cvtph_ps(KILN_LOAD_8(from)))
+#define KILN_HALVES_16(from, to) _mm512_storeu_ps(to, _mm512_cvtph_ps(KILN_LOAD_16(from)))
+#define KILN_BFLOATS_4(from, to) \
+  _mm_storeu_ps(to, _mm_castsi128_ps(_mm_slli_epi32(_mm_cvtepu16_epi32(KILN_LOAD_4(from)), 16)))
+#define KILN_BFLOATS_8(from, to) \
+  _mm256_storeu_ps(to, _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(KILN_LOAD_8(from)), 16)))
+#define KILN_BFLOATS_16(from, to) \
+  _mm512_storeu_ps(to, _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(KILN_LOAD_16(from)), 16)))
+KILN_WIDEN(widen_halves_avx512, KILN_AVX512, 16, KILN_HALVES_1, KILN_HALVES_4, KILN_HALVES_8, KILN_HALVES_16)
+KILN_WIDEN(widen_halves_avx2, KILN_AVX2, 8, KILN_HALVES_1, KILN_HALVES_4, KILN_HALVES_8, KILN_HALVES_8)
+KILN_WIDEN(widen_bfloats_avx512, KILN_AVX512, 16, KILN_BFLOATS_1, KILN_BFLOATS_4, KILN_BFLOATS_8,
+           KILN_BFLOATS_16)
+KILN_WIDEN(widen_bfloats_avx2, KILN_AVX2, 8, KILN_BFLOATS_1, KILN_BFLOATS_4, KILN_BFLOATS_8, KILN_BFLOATS_8)
 
 KILN_AVX2 std::int64_t narrow_f16c(const float* from, std::uint16_t* to, std::int64_t n) {
   std::int64_t i = 0;

@@ -63,7 +63,11 @@ void widen_runs(const T* from, std::int64_t step, std::int64_t runs, std::int64_
 }
 template <class T, class C>
 void widen(const T* from, C* to, std::int64_t n) {
-  widen_runs(from, 0, 1, n, to, 0);
+  constexpr std::int64_t kCall = 32;  // elements of a bfloat16 run that pay for a call
+  if (std::is_same_v<T, bfloat16> && n <= kCall)
+    for (std::int64_t i = 0; i < n; ++i) to[i] = static_cast<C>(from[i]);
+  else
+    widen_runs(from, 0, 1, n, to, 0);
 }
 
 /// n elements `step` apart, side by side.
@@ -118,7 +122,7 @@ void pack_strided(const T* from, std::int64_t across, std::int64_t along, std::i
                   std::int64_t width, std::int64_t depth, C* to) {
   if (across == 1) return widen_runs(from, along, depth, used, to, width);
   constexpr std::int64_t kRun = 64;  // of each line at a time: the lines written stay in L1
-  C run[kRun];
+  alignas(64) C run[kRun];
   for (std::int64_t p0 = 0; p0 < depth; p0 += kRun) {
     const std::int64_t n = std::min(kRun, depth - p0);
     std::int64_t w = 0;
@@ -130,7 +134,7 @@ void pack_strided(const T* from, std::int64_t across, std::int64_t along, std::i
           if constexpr (std::is_same_v<T, C>) {
             pack_four_lines<C>({line, line + across, line + 2 * across, line + 3 * across}, width, n, at);
           } else {
-            C wide[4][kRun];
+            alignas(64) C wide[4][kRun];
             widen_runs(line, across, 4, n, wide[0], kRun);
             pack_four_lines<C>({wide[0], wide[1], wide[2], wide[3]}, width, n, at);
           }
@@ -189,7 +193,7 @@ void copy_spread(const T* from, std::int64_t step, std::int64_t n, Lines along, 
     }
   constexpr std::int64_t kMostStep = 4;  // of elements that are converted with those between them
   if (kIsHalf<T> && step > 0 && step <= kMostStep) {
-    C wide[kMostStep * kMostColumns];
+    alignas(64) C wide[kMostStep * kMostColumns];
     for (std::int64_t p = 0; p < depth; ++p) {
       widen(from + along[p], wide, (n - 1) * step + 1);
       C* const at = to + p * width;
@@ -246,7 +250,7 @@ bool pack_runs(const T* from, Lines across, Lines along, std::int64_t used, std:
 template <class T, class C>
 void pack_four_halves(const T* from, Lines across, std::int64_t n, std::int64_t width, C* to) {
   constexpr std::int64_t kRun = 64;
-  C wide[4][kRun];
+  alignas(64) C wide[4][kRun];
   for (std::int64_t p0 = 0; p0 < n; p0 += kRun) {
     const std::int64_t count = std::min(kRun, n - p0), whole = count / 4 * 4;
     for (int i = 0; i < 4; ++i) widen(from + across[i] + p0, wide[i], count);
@@ -276,13 +280,15 @@ void pack_steps(const T* from, Lines across, Lines along, std::int64_t used, std
       }
     }
     if constexpr (kIsHalf<T>) {
-      if (n >= kLeastRun)
+      if (n >= kLeastRun) {
         for (; w + 4 <= used; w += 4) pack_four_halves(step, across.from(w), n, width, to + p0 * width + w);
+        for (; w < used; ++w) pack_strided(step + across[w], 0, 1, 1, width, n, to + p0 * width + w);
+        continue;
+      }
       T some[kMostColumns];
-      const std::int64_t left = used - w;
-      for (std::int64_t p = 0; left > 0 && p < n; ++p) {
-        for (std::int64_t i = 0; i < left; ++i) some[i].bits = step[across[w + i] + p].bits;
-        widen(some, to + (p0 + p) * width + w, left);
+      for (std::int64_t p = 0; p < n; ++p) {
+        for (std::int64_t i = 0; i < used; ++i) some[i].bits = step[across[i] + p].bits;
+        widen(some, to + (p0 + p) * width, used);
       }
       continue;
     }
