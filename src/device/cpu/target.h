@@ -33,6 +33,12 @@ struct CpuTarget {
 CpuTarget host_target();
 CpuTarget host_target(const std::string& level);
 
+/// What the target in force has, for code that asks at each call.
+struct InstructionSets {
+  bool avx2 = false, f16c = false, avx512 = false;  ///< as CpuTarget has them
+};
+InstructionSets host_instruction_sets();
+
 /// What code for a target may use of the host, as the host itself says it, in hexadecimal digits; empty for a
 /// target that names a level, which says it all.
 std::string host_instructions(const CpuTarget& target);

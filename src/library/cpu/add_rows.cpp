@@ -137,7 +137,7 @@ void add_rows_avx2(const RowList& list, A* elements, const T* values, std::int64
 template <class A, class T>
 AddRows<A, T> add_rows() {
 #if defined(__x86_64__)
-  const CpuTarget target = host_target();
+  const InstructionSets target = host_instruction_sets();
   if (target.avx2 && target.f16c) return add_rows_avx2<A, T>;
 #endif
   return nullptr;

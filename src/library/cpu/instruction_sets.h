@@ -1,5 +1,5 @@
-// Attributes of functions made for processors that have more than the base; who calls one asks host_target()
-// first.
+// Attributes of functions made for processors that have more than the base; who calls one asks
+// host_instruction_sets() first.
 #pragma once
 
 // `optimize` comes first: after `target`, GCC 13 forgets the target wherever the file is compiled at another

@@ -91,7 +91,7 @@ KILN_AVX512 std::int64_t keep_avx512(const std::int64_t* positions, std::int64_t
 
 KeepPositions keep_positions() {
 #if defined(__x86_64__)
-  if (host_target().avx512) return keep_avx512;
+  if (host_instruction_sets().avx512) return keep_avx512;
 #endif
   return keep_base;
 }
@@ -99,7 +99,7 @@ KeepPositions keep_positions() {
 template <class Index, class Position>
 ResolvePositions<Index, Position> resolve_positions() {
 #if defined(__x86_64__)
-  const CpuTarget target = host_target();
+  const InstructionSets target = host_instruction_sets();
   if (target.avx512) return resolve_avx512<Index, Position>;
   if (target.avx2) return resolve_avx2<Index, Position>;
 #endif

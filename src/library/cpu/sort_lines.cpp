@@ -95,7 +95,7 @@ OrderLines<Item> order_lines() {
 #if defined(__x86_64__)
   // Elements of one byte have no instruction for their permutations.
   if constexpr (sizeof(Item) > 1)
-    if (host_target().avx512) return order_avx512<Item>;
+    if (host_instruction_sets().avx512) return order_avx512<Item>;
 #endif
   return order_base<Item>;
 }
@@ -107,7 +107,7 @@ template OrderLines<std::uint64_t> order_lines<std::uint64_t>();
 template <class KeyType, class Item>
 ItemFunctions<KeyType, Item> item_functions() {
 #if defined(__x86_64__)
-  const CpuTarget target = host_target();
+  const InstructionSets target = host_instruction_sets();
   if (target.avx512) return {items_avx512<KeyType, Item>, positions_avx512<Item>};
   if (target.avx2) return {items_avx2<KeyType, Item>, positions_avx2<Item>};
 #endif

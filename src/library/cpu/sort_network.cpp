@@ -437,7 +437,7 @@ void values_base(const Key<T>* from, std::int64_t n, bool descending, T* to) {
 template <class Item>
 TileSort<Item> tile_sort() {
 #if defined(__x86_64__)
-  const CpuTarget target = host_target();
+  const InstructionSets target = host_instruction_sets();
   if (target.avx512) return network_avx512<Item>;
   if (target.avx2) return network_avx2<Item>;
 #endif
@@ -453,7 +453,7 @@ TransposeSquares<Item> transpose_squares() {
 #if defined(__x86_64__)
   // Elements of one byte have no instruction for their turns.
   if constexpr (sizeof(Item) > 1)
-    if (host_target().avx512) return transpose_avx512<Item>;
+    if (host_instruction_sets().avx512) return transpose_avx512<Item>;
 #endif
   return nullptr;
 }
@@ -465,7 +465,7 @@ template TransposeSquares<std::uint64_t> transpose_squares<std::uint64_t>();
 template <class Item>
 TransposeRows<Item> transpose_rows() {
 #if defined(__x86_64__)
-  if (host_target().avx512 && transpose_squares<Item>()) return nullptr;
+  if (host_instruction_sets().avx512 && transpose_squares<Item>()) return nullptr;
 #endif
   return transpose_rows_16<Item>;
 }
@@ -476,7 +476,7 @@ template TransposeRows<std::uint64_t> transpose_rows<std::uint64_t>();
 
 PairSort pair_sort() {
 #if defined(__x86_64__)
-  const CpuTarget target = host_target();
+  const InstructionSets target = host_instruction_sets();
   if (target.avx512) return pairs_avx512;
   if (target.avx2) return pairs_avx2;
 #endif
@@ -486,7 +486,7 @@ PairSort pair_sort() {
 template <class T>
 KeyFunctions<T> key_functions() {
 #if defined(__x86_64__)
-  const CpuTarget target = host_target();
+  const InstructionSets target = host_instruction_sets();
   if (target.avx512) return {keys_avx512<T>, values_avx512<T>, equal_avx512<T>, below_avx512<T>};
   if (target.avx2) return {keys_avx2<T>, values_avx2<T>, equal_avx2<T>, below_avx2<T>};
 #endif

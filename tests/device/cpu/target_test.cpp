@@ -40,6 +40,24 @@ TEST(Target, TheOptionSelectsTheLevel) {
 #endif
 }
 
+TEST(Target, InstructionSetsAreThoseOfTheTargetInForce) {
+  const Config before = config();
+  for (const char* level : {"", "native", "avx512", "avx2", "sse4.2"}) {
+    Config c = before;
+    c.cpu_target = level;
+    try {
+      configure(c);
+      const CpuTarget target = host_target();
+      const InstructionSets sets = host_instruction_sets();
+      EXPECT_EQ(sets.avx2, target.avx2) << level;
+      EXPECT_EQ(sets.f16c, target.f16c) << level;
+      EXPECT_EQ(sets.avx512, target.avx512) << level;
+    } catch (const UserError&) {  // the host lacks it
+    }
+    configure(before);
+  }
+}
+
 TEST(Target, AskingForMoreThanTheHostHasOrNonsenseIsAUserError) {
   EXPECT_THROW(host_target("mmx"), UserError);
   if (!host_target("native").avx512) {
