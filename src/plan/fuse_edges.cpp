@@ -22,6 +22,15 @@ constexpr int kMaxReread =
 
 static bool places_a_part(Op op) { return op == Op::pad || op == Op::update_at || op == Op::join; }
 
+/// Whether a view shows every second element, or fewer.
+static bool skips(const GraphNode& n) {
+  if (n.op != Op::slice) return false;
+  const auto box = ir::attributes<ir::Box>(n);
+  for (std::size_t a = 0; a < n.dims.size(); ++a)
+    if (n.dims[a] > 1 && box.step(a) != 1) return true;
+  return false;
+}
+
 void Fuser::begin_classes() {
   const NodeId n = g_.size();
   loops_ = ir::find_loops(g_);
@@ -39,7 +48,7 @@ void Fuser::begin_classes() {
       for (const NodeId in : g_[id].in) ++readers_[in];
   shown_ = readers_;
   for (NodeId id = n; id-- > 0;)
-    if (ir::is_view(g_[id].op) && !places_a_part(g_[id].op))
+    if (ir::is_view(g_[id].op) && !places_a_part(g_[id].op) && !skips(g_[id]))
       for (const NodeId in : g_[id].in) shown_[in] += shown_[id];
   find_windows();
 }

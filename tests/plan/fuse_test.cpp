@@ -207,6 +207,14 @@ TEST(Fuse, APadThatManyTermsReadIsStoredOnACpu) {
   EXPECT_EQ(kernels({stencil(200, 5)}), cpu ? 2u : 1u);
   EXPECT_EQ(kernels({stencil(200, 3)}), 1u);  // few terms
   EXPECT_EQ(kernels({stencil(20, 5)}), 1u);   // few elements
+  const Tensor wide = pad(data({200, 204}), {{2, 2}, {0, 0}});
+  Tensor every_second;
+  for (std::int64_t i = 0; i < 20; ++i) {
+    const Tensor term =
+        wide(range(i % 5, i % 5 + 200), range(i / 5, i / 5 + 200, 2)) * (1 + 0.5 * static_cast<double>(i));
+    every_second = every_second.valid() ? every_second + term : term;
+  }
+  EXPECT_EQ(kernels({every_second}), 1u);
   const Tensor got = stencil(200, 5);
   double expected = 0;
   for (int i = 0; i < 3; ++i)
