@@ -26,7 +26,9 @@ class Summer {
   }
 
   Renumbering run() {
-    return rebuild(g_, [&](NodeId id, const GraphNode& n) { return sums_[id] ? sum(n) : add_.push(n); });
+    return rebuild(g_, [&](NodeId id, const GraphNode& n) {
+      return is_outer(n) ? outer(n) : sums_[id] ? sum(n) : add_.push(n);
+    });
   }
 
  private:
@@ -38,6 +40,20 @@ class Summer {
   static Operands operands(const GraphNode& n) {
     const std::int64_t rows = n.dims[n.dims.size() - 2], columns = n.dims.back();
     return rows <= columns ? Operands{n.in[1], n.in[0], 0, rows} : Operands{n.in[0], n.in[1], 1, columns};
+  }
+
+  bool is_outer(const GraphNode& n) const {
+    return n.op == Op::matmul && is_float(n.dtype) && g_[n.in[0]].dims.back() == 1;
+  }
+
+  /// The sum of one product and of 0, from which sums begin: a product that is -0 becomes 0.
+  NodeId outer(const GraphNode& n) {
+    add_.loc = n.loc;
+    const NodeId product = add_.add(Op::multiply, {n.in[0], n.in[1]});
+    const NodeId zero = add_.add(Op::constant, {}, ir::Constant{0}, {.dtype = n.dtype, .dims = Shape{}});
+    const NodeId sum = add_.add(Op::add, {product, zero});
+    g_[sum].held = n.held;
+    return sum;
   }
 
   bool pays(const GraphNode& n) const {

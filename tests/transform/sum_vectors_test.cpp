@@ -51,6 +51,18 @@ TEST(SumVectors, HalvesWithOneRowOrColumn) {
   }
 }
 
+TEST(SumVectors, SumsOfOneTermAreMaps) {
+  for (const DType dtype : {DType::Float32, DType::Float64, DType::BFloat16})
+    for (const auto& [m, n] : {std::pair{6, 5}, {1, 5}, {6, 1}, {1, 1}, {0, 5}}) {
+      EXPECT_TRUE(sums(dtype, {m, 1}, {1, n}));
+      EXPECT_TRUE(sums(dtype, {2, 3, m, 1}, {2, 3, 1, n})) << "a batch";
+    }
+  EXPECT_FALSE(sums(DType::Int32, {6, 1}, {1, 5}));
+  GraphBuilder b;
+  EXPECT_TRUE(sums(b, b.matmul(b.leaf(DType::Float32, {6, 1}), b.leaf(DType::Float32, {1, 5}))));
+  EXPECT_EQ(std::ranges::count(b.graph.nodes, Op::reduce_sum, &ir::GraphNode::op), 0);
+}
+
 TEST(SumVectors, TwoVectorsOfAMatrixThatIsMade) {
   for (const bool turned : {false, true})
     for (const DType dtype : {DType::Float32, DType::BFloat16}) {
