@@ -34,7 +34,7 @@ bool is_loaded(const ir::Graph& g, const Pulled& p, EntryId id) {
 
 }  // namespace
 
-kernel::E exp_to_one(const ir::Graph& g, const Pulled& p, EntryId id, kernel::E x, bool rough) {
+kernel::E exp_to_one(const ir::Graph& g, const Pulled& p, EntryId id, kernel::E x, bool rough, bool avx512) {
   const ir::GraphNode& n = g[p.entries[id].node];
   if (n.op != Op::exp || x.type() != DType::Float32 || !is_relative_to_greatest(g, g[n.in[0]])) return {};
   // What was computed anew since the greatest was found, or is rounded otherwise, may be a little above it.
@@ -42,6 +42,7 @@ kernel::E exp_to_one(const ir::Graph& g, const Pulled& p, EntryId id, kernel::E 
   const bool exact = g[apart.node].dtype == DType::Float32 && apart.kind == Entry::Kind::Op &&
                      g[apart.node].op == Op::subtract && is_loaded(g, p, apart.in[0]);
   const kernel::E y = exact ? x : kernel::select(x.lit(0) < x, x.lit(0), x);
+  if (avx512) return rough ? expand_exp_to_one_roughly_avx512(y) : expand_exp_to_one_avx512(y);
   return rough ? expand_exp_to_one_roughly(y) : expand_exp_to_one(y);
 }
 

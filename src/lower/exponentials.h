@@ -9,6 +9,6 @@ namespace kiln::lower {
 /// e^x for an entry of a CPU's kernel that is e^(a - m), where m is the greatest a or the greatest of some
 /// with it, as in a softmax: none is above 1, so that 2^n is put on by one shift. Empty where the entry is
 /// anything else. Post: the bits of Op::exp. `rough`: an error of 2^-17 vanishes in what is stored.
-kernel::E exp_to_one(const ir::Graph& g, const Pulled& p, EntryId id, kernel::E x, bool rough);
+kernel::E exp_to_one(const ir::Graph& g, const Pulled& p, EntryId id, kernel::E x, bool rough, bool avx512);
 
 }  // namespace kiln::lower

@@ -62,12 +62,14 @@ AccDecl RegionLowering::greatest_decl(DType type) {
 }
 
 /// e^(x - greatest). Infinity counts as the greatest finite number, from which it is no NaN away; so does
-/// minus infinity as the least, which only a block of nothing else has as its greatest.
+/// minus infinity as the least, which only a block of nothing else has as its greatest. With AVX-512
+/// infinity is the bound of its exponential.
 E RegionLowering::relative_exp(E x, E greatest) {
   const E most = x.lit(x.type() == DType::Float64 ? std::numeric_limits<double>::max()
                                                   : std::numeric_limits<float>::max());
   const auto finite = [&](E v) { return kernel::select(most < v, most, v); };
   const E base = kernel::select(greatest < -most, -most, finite(greatest));
+  if (target_.vector_bytes >= 64 && x.type() == DType::Float32) return expand_exp_of_sum_avx512(x - base);
   const E apart = finite(x) - base;
   if (x.type() == DType::Float64) return expand(ir::Op::exp, apart, {}, {}, DType::Float64);
   const E bound = x.lit(kLeastExponent);

@@ -83,6 +83,26 @@ struct OnCpu {
   static E reciprocal(E x) { return quotient(x.lit(1), x); }
   static E quotient(E x, E y) { return kernel::div_bounded(x, y); }
 };
+// With AVX-512, which splits exponents and puts their whole parts on in an instruction each.
+struct OnAvx512 {
+  /// 2^r times `factor` on 0 <= r <= 1: 2^-18.5. Too much at 0, too little at 1.
+  static E fraction_power(E r, double factor) {
+    return math::horner(r, {0x1.00002cp+0 * factor, 0x1.62d166p-1 * factor, 0x1.ee798ap-3 * factor,
+                            0x1.aa13f0p-5 * factor, 0x1.bb7cd4p-7 * factor});
+  }
+  /// 2^y times `factor`. Pre: -252 <= y <= 254, and code generation sees that y is bounded.
+  static E power_of(E y, double factor) {
+    const E whole = kernel::floor(y);
+    return kernel::scale(fraction_power(math::above_floor(y, whole), factor), whole);
+  }
+  /// 2^(x scale). Whole powers of two have to be none too much: half of the least Float16 rounds to 0.
+  static E power(E x, double scale) {
+    return scale == 1 ? OnCpu::power(x, 1) : power_of(math::within(x * scale, -151, 129), 1);
+  }
+  static E low_power(E x, double scale) { return power(x, scale); }
+  static E reciprocal(E x) { return OnCpu::reciprocal(x); }
+  static E quotient(E x, E y) { return OnCpu::quotient(x, y); }
+};
 
 template <class On>
 E exp_roughly(E x) {
@@ -94,7 +114,7 @@ E low_exp_roughly(E x) {
   if constexpr (std::is_same_v<On, OnGpu>)
     return exp_roughly<On>(x);
   else
-    return On::low_power(math::at_least(x, -110.0), math::kLog2e);
+    return On::low_power(std::is_same_v<On, OnCpu> ? math::at_least(x, -110.0) : x, math::kLog2e);
 }
 
 /// 1 / (1 + e^-x) and y times that.
@@ -104,6 +124,12 @@ E logistic_roughly(E x, E y = {}) {
     // by e^-|x|, which does not overflow
     const E e = exp_roughly<On>(-kernel::abs(x));
     return ((y ? y : x.lit(1)) * kernel::select(x < 0.0, e, x.lit(1))) * On::reciprocal(e + 1.0);
+  } else if constexpr (std::is_same_v<On, OnAvx512>) {
+    // As below. Next to 0 the power errs to the right side by itself: its argument is then near 0 or 1.
+    const E z = math::within(x * -math::kLog2e, -30.0, 158.0), scale = x.lit(0x1p-40);
+    const E power = On::power_of(z, 0x1p-40);
+    const E value = On::quotient(scale, power + scale);
+    return y ? y * value : value;
   } else {
     // Dividend and divisor times 2^-40, so that e^110 does not overflow.
     // What is y / 2 next to 0 ends on the right side of it, where half types may have no number between.
@@ -243,6 +269,21 @@ E expand_tanh_beside_one(E x) {
 }
 
 E expand_exp_to_one_roughly(E x) { return low_exp_roughly<OnCpu>(x); }
+E expand_exp_to_one_roughly_avx512(E x) { return low_exp_roughly<OnAvx512>(x); }
+
+E expand_exp_of_sum_avx512(E x) {
+  // 2^r on 0 <= r <= 1: 2^-23.4
+  const E y = math::within(x * math::kLog2e, -126, 1), whole = kernel::floor(y);
+  const E power = math::horner(math::above_floor(y, whole), {0x1.fffffep-1, 0x1.62e4f6p-1, 0x1.ebd5a8p-3,
+                                                             0x1.c95446p-5, 0x1.26900cp-7, 0x1.ec320ap-10});
+  return kernel::scale(power, whole);
+}
+
+E expand_avx512(ir::Op op, bool rough, E x, E y, E z, DType type) {
+  if (rough && x.type() == DType::Float32)
+    if (const E e = expand_roughly<OnAvx512>(op, x)) return e;
+  return expand_cpu(op, false, x, y, z, type);
+}
 
 E expand_cpu(ir::Op op, bool rough, E x, E y, E z, DType type) {
   if (x.type() == DType::Float32) {

@@ -18,8 +18,10 @@ kernel::E expand(ir::Op op, kernel::E x, kernel::E y, kernel::E z, DType type);
 /// is stored.
 kernel::E expand_gpu(ir::Op op, bool rough, kernel::E x, kernel::E y, kernel::E z, DType type);
 
-/// The same for a CPU.
+/// The same for a CPU, and for one with AVX-512, where an instruction makes y - floor(y) and another puts
+/// floor(y) on as an exponent.
 kernel::E expand_cpu(ir::Op op, bool rough, kernel::E x, kernel::E y, kernel::E z, DType type);
+kernel::E expand_avx512(ir::Op op, bool rough, kernel::E x, kernel::E y, kernel::E z, DType type);
 
 /// tanh(x) of a Float32 on a GPU, within 2^-22 as such: for what is added to numbers near 1 and above.
 kernel::E expand_tanh_beside_one(kernel::E x);
@@ -42,9 +44,14 @@ kernel::E expand_log_from_one(kernel::E x);
 /// e^x of a Float32 where x <= 0 or NaN, a CPU's: the bits of Op::exp. `roughly`: an error of 2^-17.
 kernel::E expand_exp_to_one(kernel::E x);
 kernel::E expand_exp_to_one_roughly(kernel::E x);
+/// The same with AVX-512.
+kernel::E expand_exp_to_one_avx512(kernel::E x);
+kernel::E expand_exp_to_one_roughly_avx512(kernel::E x);
 
 /// e^x of a Float32 where -87 <= x <= 0, for a sum that has an e^0: 2^-23 relative to the sum.
 kernel::E expand_exp_of_sum(kernel::E x);
+/// The same with AVX-512.
+kernel::E expand_exp_of_sum_avx512(kernel::E x);
 
 /// Primitives each op expands to (Float32 where the op allows it), for Target::op_cost.
 std::vector<float> op_costs(bool gpu);

@@ -45,6 +45,10 @@ inline E at_most(E x, double limit) { return select(x.lit(limit) < x, x.lit(limi
 inline E at_least(E x, double limit) { return select(x < x.lit(limit), x.lit(limit), x); }
 inline E within(E x, double low, double high) { return at_least(at_most(x, high), low); }
 
+/// y - whole, where whole = floor(y): a form of its own, for which AVX-512 has an instruction where y is
+/// within() two numbers. It may be rounded down, and a zero may have either sign.
+inline E above_floor(E y, E whole) { return fma(whole, y.lit(-1), y); }
+
 /// |x| without the sign of a NaN; the sign bit alone; a non-negative magnitude given a sign.
 inline DType bits_type(E x) { return is_f64(x) ? DType::UInt64 : DType::UInt32; }
 inline E sign_mask(E x) { return x.bits(bits_type(x), is_f64(x) ? 0x8000000000000000u : 0x80000000u); }

@@ -166,6 +166,11 @@ kernel::E expand_exp_to_one(kernel::E x) {
   return math::exp_poly(r) * power * 0x1p-65;
 }
 
+kernel::E expand_exp_to_one_avx512(kernel::E x) {
+  const math::Reduced n = math::reduce_exp(math::at_least(x, -104));
+  return kernel::scale(math::exp_poly(n.r), n.whole);
+}
+
 kernel::E expand_exp_of_sum(kernel::E x) {
   const math::Rounded n = math::round_scaled(x, math::kLog2e);
   const kernel::E r = fma(x, x.lit(math::kLog2e), -n.whole);

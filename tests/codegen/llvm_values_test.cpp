@@ -3,6 +3,7 @@
 #include "device/cpu/jit.h"
 #include "kernel/eval.h"
 #include "math/math.h"
+#include "math/math_core.h"
 
 #include <kiln/error.h>
 
@@ -31,7 +32,7 @@ const float kNaN = std::numeric_limits<float>::quiet_NaN();
 
 std::vector<cpu::CpuTarget> targets() {
   std::vector<cpu::CpuTarget> all;
-  for (const char* level : {"sse4.2", "avx2", "avx512"}) {
+  for (const char* level : {"sse4.2", "avx2", "avx512", "native"}) {
     try {
       all.push_back(cpu::host_target(level));
     } catch (const UserError&) {  // the host has less
@@ -171,6 +172,36 @@ TEST(CompiledValues, ExtremesKeepEveryNaN) {
   compare("min", [](E a, E b) { return min(a, b); }, x, y, 0);
   compare("max of a number", [](E a, E) { return max(a, a.lit(0.5)); }, x, y, 0);
   compare("min of a number", [](E, E b) { return min(b.lit(-1.0), b); }, x, y, 0);
+}
+
+/// Where an instruction makes each, of what is bounded; and where none does.
+TEST(CompiledValues, WhatIsAboveTheFloorAndScalesByItAreExact) {
+  using lower::math::within;
+  const std::vector<float> all = operands();
+  compare("above the floor", [](E a, E) { return a - floor(a); }, all, all, 0);
+  compare(
+      "above a bounded floor", [](E a, E) { return within(a, -200, 200) - floor(within(a, -200, 200)); }, all,
+      all, 0);
+  const auto scaled = [](E a, E) {
+    const E y = within(a, -200, 200), whole = floor(y);
+    return scale(lower::math::above_floor(y, whole) + 1.0, whole);
+  };
+  compare("scaled by a floor", scaled, all, all, 1);  // what is above it is rounded down
+}
+
+/// Bits of all kinds: most vectors of 16 have no subnormal number, some have.
+TEST(CompiledValues, BFloat16IsRoundedOnceAndWidenedExactly) {
+  std::vector<float> x = operands();
+  std::mt19937 gen(10);
+  for (int i = 100; i + 1 < kCount; ++i) {
+    const std::uint32_t tie = gen() & 0xffff0000u, near = 0x7fff + gen() % 3;
+    x[static_cast<std::size_t>(i)] = std::bit_cast<float>(tie | near);
+  }
+  x[40] = std::bit_cast<float>(0x7f800001u);  // a signalling NaN whose upper half is infinity
+  const auto stored = [](E a, E) { return cast(cast(a, DType::BFloat16), DType::Float32); };
+  compare("bfloat16", stored, x, x, 0);
+  std::fill(x.begin(), x.end(), 0x1.fefffep-127f);  // subnormal, and rounds to a subnormal
+  compare("bfloat16", stored, x, x, 0);
 }
 
 TEST(CompiledValues, BoundedQuotientsAreWithinAUnit) {

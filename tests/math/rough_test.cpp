@@ -123,6 +123,13 @@ class RoughlyOnCpu : public ::testing::TestWithParam<Approximation> {};
 TEST_P(RoughlyOnCpu, IsWithinATwentiethOfAnUlpOfFloat16) { check<float16>(GetParam(), lower::expand_cpu); }
 TEST_P(RoughlyOnCpu, IsWithinATwentiethOfAnUlpOfBFloat16) { check<bfloat16>(GetParam(), lower::expand_cpu); }
 
+TEST_P(RoughlyOnCpu, IsWithinATwentiethOfAnUlpOfFloat16WithAvx512) {
+  check<float16>(GetParam(), lower::expand_avx512);
+}
+TEST_P(RoughlyOnCpu, IsWithinATwentiethOfAnUlpOfBFloat16WithAvx512) {
+  check<bfloat16>(GetParam(), lower::expand_avx512);
+}
+
 INSTANTIATE_TEST_SUITE_P(Math, RoughlyOnCpu, ::testing::ValuesIn(kOnCpu),
                          [](const auto& param) { return std::string(param.param.name); });
 

@@ -6,9 +6,9 @@
 #include "kernel/halves.h"
 
 #include <llvm/Analysis/VectorUtils.h>
-#include <llvm/Transforms/Utils/BasicBlockUtils.h>
 
 #include <algorithm>
+#include <bit>
 
 namespace kiln::codegen {
 
@@ -104,8 +104,8 @@ Value* FunctionEmitter::vector(ExprId e) {
   }
   if (n.prim == Prim::Load) return vector_load(e, n);
   if (n.prim == Prim::Div && n.type == DType::Float32 && target_.fma && !k_.exact && lanes_ >= 8 &&
-      !at_.varying(n.b))
-    return divide_by_uniform(e, n);
+      (!at_.varying(n.b) || at_.depth_of(n.b) < at_.depth_of(e)))
+    return divide_by_known(e, n);
   if (n.prim == Prim::Philox)
     if (Value* shared = philox_run(e, n)) return shared;
   if (const E legal = legalize_vector(pool_, e, n.b == kNoExpr || !at_.varying(n.b))) return vector(legal.id);
@@ -117,6 +117,7 @@ Value* FunctionEmitter::vector(ExprId e) {
     if (Value* mask = compare_lanes(e, n); mask || (mask = compare_split(e, n))) return mask;
   if (n.prim == Prim::Select)
     if (Value* chosen = choose(e, n)) return chosen;
+  if (Value* split = split_exponent(e, n)) return split;
   Value* in[3] = {};
   int i = 0;
   each_operand(n, [&](ExprId o) { in[i++] = vector(o); });
@@ -129,6 +130,37 @@ Value* FunctionEmitter::vector(ExprId e) {
       return v_.upper_half(in[0]);
     return v_.compute(n.prim, n.type, pool_[n.prim == Prim::Select ? n.b : n.a].type, in[0], in[1], in[2]);
   });
+}
+
+/// What is above the floor of an exponent, or a scale by that floor, which the instruction takes by itself;
+/// null: something else, or the target has no such instructions.
+Value* FunctionEmitter::split_exponent(ExprId e, const ExprNode& n) {
+  if (!target_.avx512 || (lanes_ != 8 && lanes_ % 16 != 0)) return nullptr;
+  if (n.prim == Prim::Scale && pool_[n.b].prim == Prim::Floor) {
+    Value *x = vector(n.a), *exponent = vector(pool_[n.b].a);
+    return place(at_.depth_of(e), e, vector_,
+                 [&] { return v_.compute(n.prim, n.type, n.type, x, exponent, nullptr); });
+  }
+  if (!is_above_floor(n)) return nullptr;
+  Value* exponent = vector(n.c);
+  return place(at_.depth_of(e), e, vector_, [&] { return v_.above_floor(exponent); });
+}
+
+/// Whether this is y - floor(y) as expansions write it (math::above_floor), of a y that is between two
+/// numbers, or NaN.
+bool FunctionEmitter::is_above_floor(const ExprNode& n) const {
+  if (k_.exact || n.prim != Prim::Fma || n.type != DType::Float32) return false;
+  if (const ExprNode a = pool_[n.a]; a.prim != Prim::Floor || a.a != n.c) return false;
+  if (const ExprNode b = pool_[n.b]; b.prim != Prim::Const || b.imm != std::bit_cast<std::uint32_t>(-1.0f))
+    return false;
+  // As math::within writes bounds: a constant that is chosen where y is beyond it.
+  const auto bounds = [&](const ExprNode& s, bool below) {
+    if (s.prim != Prim::Select || pool_[s.b].prim != Prim::Const || pool_[s.a].prim != Prim::Lt) return false;
+    const ExprNode test = pool_[s.a];
+    return below ? test.a == s.c && test.b == s.b : test.a == s.b && test.b == s.c;
+  };
+  const ExprNode outer = pool_[n.c];
+  return bounds(outer, true) && bounds(pool_[outer.c], false);
 }
 
 /// Whether an instruction of the target takes one of its operands, a constant of all lanes, from memory, but
@@ -199,30 +231,27 @@ Value* FunctionEmitter::compare_lanes(ExprId e, const ExprNode& n) {
   });
 }
 
-/// x / d with one d for all lanes: q = x·r with r = 1/d, corrected by its remainder. That is the rounded
-/// quotient (Markstein, "IA-64 and Elementary Functions", 2000, theorem 8.4) as long as d and r are normal
-/// numbers, which is asked once where d is computed; other divisors take the divider, which needs five times
-/// as long. An infinite or NaN q is the quotient already.
-Value* FunctionEmitter::divide_by_uniform(ExprId e, const ExprNode& n) {
-  const E d{&pool_, n.b};
-  const E r = d.lit(1.0) / d;
-  const E magnitude = kernel::abs(d);
-  const E normal = (magnitude >= 0x1p-125) & (magnitude <= 0x1p125);
-  Value* x = vector(n.a);
-  Value* divisor = vector(d.id);
-  Value* reciprocal = vector(r.id);
-  Value* fast = scalar(normal.id);
+/// x / d where d is computed outside the loop: x (h + l), where h is a float or two below 1 / d (in
+/// magnitude) and l the rest of it, of the same sign, so that no zero loses its sign and no infinity becomes
+/// NaN. h + l is off by 2^-43: that is the rounded quotient, unless the exact one is as near as 2^-19 of a
+/// unit to the middle between two floats (Brisebarre, Muller and Raina, "Accelerating Correctly Rounded
+/// Floating-Point Division When the Divisor Is Known in Advance", 2004). Whether d and h are normal numbers
+/// is asked once where d is computed; other divisors take the divider, which needs ten times as long.
+Value* FunctionEmitter::divide_by_known(ExprId e, const ExprNode& n) {
+  const E d{&pool_, n.b}, reciprocal = d.lit(1.0) / d;
+  const E high = reciprocal * (1 - 0x1p-23);
+  const E rest = fma(-high, d, d.lit(1.0)), low = rest * high;
+  const E magnitude = kernel::abs(d), abnormal = (magnitude < 0x1p-100) | (magnitude > 0x1p100);
+  Value *x = vector(n.a), *divisor = vector(d.id), *h = vector(high.id), *l = vector(low.id);
+  Value* odd = at_.varying(n.b) ? vector(abnormal.id) : scalar(abnormal.id);
+  // Of lanes the bit for all stands for the number of lane 0, which nobody asks for.
+  Value* slow = place(at_.depth_of(abnormal.id), abnormal.id, scalar_, [&] { return any(odd); });
   return place(at_.depth_of(e), e, vector_, [&]() -> Value* {
-    if (auto* constant = llvm::dyn_cast<llvm::ConstantInt>(fast); constant && constant->isZero())
-      return b_.CreateFDiv(x, divisor);
-    auto corrected = [&] {
-      Value* q = b_.CreateFMul(x, reciprocal);
-      Value* rest = v_.compute(Prim::Fma, n.type, n.type, b_.CreateFNeg(q), divisor, x);
-      Value* better = v_.compute(Prim::Fma, n.type, n.type, rest, reciprocal, q);
-      return b_.CreateSelect(b_.CreateFCmpORD(better, better), better, q);
-    };
-    if (llvm::isa<llvm::ConstantInt>(fast)) return corrected();
-    return branch(fast, corrected, [&] { return b_.CreateFDiv(x, divisor); });
+    const auto multiplied = [&] { return v_.compute(Prim::Fma, n.type, n.type, x, h, b_.CreateFMul(x, l)); };
+    const auto divided = [&] { return b_.CreateFDiv(x, divisor); };
+    if (auto* constant = llvm::dyn_cast<llvm::ConstantInt>(slow))
+      return constant->isZero() ? multiplied() : divided();
+    return branch(b_.CreateNot(slow), multiplied, divided);
   });
 }
 
@@ -242,31 +271,6 @@ Value* FunctionEmitter::function_in_range(ExprId e, const ExprNode& n, const Vec
   return place(at_.depth_of(e), e, vector_, [&] {
     return branch(b_.CreateAndReduce(holds), [&] { return fast; }, [&] { return call(n, in); });
   });
-}
-
-/// One of two values of equal type, each computed on its own branch.
-Value* FunctionEmitter::branch(Value* condition, llvm::function_ref<Value*()> then_value,
-                               llvm::function_ref<Value*()> else_value) {
-  // The builder may stand at the end of an open block or before a loop's branch: split there.
-  llvm::Instruction *then_end, *else_end;
-  llvm::Instruction* at =
-      b_.GetInsertPoint() == b_.GetInsertBlock()->end() ? b_.CreateUnreachable() : &*b_.GetInsertPoint();
-  const bool open = llvm::isa<llvm::UnreachableInst>(at);
-  llvm::SplitBlockAndInsertIfThenElse(condition, at->getIterator(), &then_end, &else_end);
-  b_.SetInsertPoint(then_end);
-  Value* first = then_value();
-  b_.SetInsertPoint(else_end);
-  Value* second = else_value();
-  BasicBlock* joined = at->getParent();
-  b_.SetInsertPoint(at);
-  llvm::PHINode* out = b_.CreatePHI(first->getType(), 2);
-  out->addIncoming(first, then_end->getParent());
-  out->addIncoming(second, else_end->getParent());
-  if (open) {
-    at->eraseFromParent();
-    b_.SetInsertPoint(joined);
-  }
-  return out;
 }
 
 Value* FunctionEmitter::call(const ExprNode& n, Value* const* in) {

@@ -275,10 +275,14 @@ class FunctionEmitter {
   ExprId spelled_out(const ExprNode& n);
   Value* compare_lanes(ExprId e, const ExprNode& n);
   Value* vector(ExprId e);
-  Value* divide_by_uniform(ExprId e, const ExprNode& n);
+  Value* divide_by_known(ExprId e, const ExprNode& n);
+  Value* split_exponent(ExprId e, const ExprNode& n);
+  bool is_above_floor(const ExprNode& n) const;
   Value* function_in_range(ExprId e, const ExprNode& n, const VectorFunction& f);
   Value* branch(Value* condition, llvm::function_ref<Value*()> then_value,
-                llvm::function_ref<Value*()> else_value);
+                llvm::function_ref<Value*()> else_value) {
+    return v_.branch(condition, then_value, else_value);
+  }
   Value* call(const ExprNode& n, Value* const* in);
   VectorFunction vector_function_of(const ExprNode& n, int lanes);
   int register_lanes(int lanes) const;

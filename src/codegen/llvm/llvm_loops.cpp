@@ -11,7 +11,8 @@ namespace kiln::codegen {
 
 // vector primitives up to which full and masked bodies are both emitted
 constexpr std::size_t kTwoBodies = 70;
-// … where accumulators would be masked without registers of masks, and be spilled for it
+// … where accumulators would be masked: spilled for it without registers of masks, and with them every
+// operand of two bytes would be loaded under a mask and taken apart
 constexpr std::size_t kTwoReductions = 160;
 
 void FunctionEmitter::block(const std::vector<Stmt>& body) {
@@ -216,7 +217,7 @@ void FunctionEmitter::vector_loop(const LoopDecl& l) {
     });
     return;
   }
-  const std::size_t most = l.accs.empty() || target_.avx512 ? kTwoBodies : kTwoReductions;
+  const std::size_t most = l.accs.empty() ? kTwoBodies : kTwoReductions;
   if ((contains_loop(l) && !splits_tail(l)) || body_size(l) > most) {
     counted(l, b_.getInt64(0), end, step, [&](Value* i) { lane_body(l, b_.CreateSub(end, i), false); });
     return;

@@ -67,7 +67,7 @@ std::vector<ExprId> FunctionEmitter::chain_of(const LoopDecl& l, std::vector<Exp
 /// The waists at which a loop is cut, in order. They have one type, so that each stage may write where it
 /// read.
 std::vector<ExprId> FunctionEmitter::waists(const LoopDecl& l) {
-  if (target_.avx512 || !l.accs.empty()) return {};
+  if (!l.accs.empty()) return {};
   std::vector<ExprId> last_reader, cuts, alive;
   const std::vector<ExprId> chain = chain_of(l, last_reader);
   int left = 0, stage = 0;

@@ -4,6 +4,9 @@
 
 #include <llvm/Analysis/VectorUtils.h>
 #include <llvm/IR/IntrinsicsX86.h>
+#include <llvm/IR/MDBuilder.h>
+#include <llvm/IR/Module.h>
+#include <llvm/Transforms/Utils/BasicBlockUtils.h>
 
 #include <cmath>
 
@@ -45,6 +48,12 @@ Value* ValueBuilder::splat(Type* type, std::uint64_t bits) const {
   return llvm::ConstantInt::get(type, bits);
 }
 
+/// 1 for a single value.
+static int lanes_of(Value* v) {
+  auto* vec = llvm::dyn_cast<llvm::FixedVectorType>(v->getType());
+  return vec ? static_cast<int>(vec->getNumElements()) : 1;
+}
+
 Value* ValueBuilder::max(Value* a, Value* b, DType type, bool greatest) {
   if (is_bool(type)) return greatest ? b_.CreateOr(a, b) : b_.CreateAnd(a, b);
   if (!is_float(type)) {
@@ -76,7 +85,33 @@ Value* ValueBuilder::divide(Prim prim, Value* a, Value* b, DType type) {
   return b_.CreateSelect(by_zero, zero, out);
 }
 
-/// Whether the AVX-512 forms of scale, exponent, mantissa and reciprocal take this vector, whole or in parts.
+Value* ValueBuilder::branch(Value* condition, llvm::function_ref<Value*()> then_value,
+                            llvm::function_ref<Value*()> else_value, bool likely) {
+  // The builder may stand at the end of an open block or before a loop's branch: split there.
+  llvm::Instruction *then_end, *else_end;
+  llvm::Instruction* at =
+      b_.GetInsertPoint() == b_.GetInsertBlock()->end() ? b_.CreateUnreachable() : &*b_.GetInsertPoint();
+  const bool open = llvm::isa<llvm::UnreachableInst>(at);
+  llvm::MDNode* weights = likely ? llvm::MDBuilder(b_.getContext()).createLikelyBranchWeights() : nullptr;
+  llvm::SplitBlockAndInsertIfThenElse(condition, at->getIterator(), &then_end, &else_end, weights);
+  b_.SetInsertPoint(then_end);
+  Value* first = then_value();
+  b_.SetInsertPoint(else_end);
+  Value* second = else_value();
+  llvm::BasicBlock* joined = at->getParent();
+  b_.SetInsertPoint(at);
+  llvm::PHINode* out = b_.CreatePHI(first->getType(), 2);
+  out->addIncoming(first, then_end->getParent());
+  out->addIncoming(second, else_end->getParent());
+  if (open) {
+    at->eraseFromParent();
+    b_.SetInsertPoint(joined);
+  }
+  return out;
+}
+
+/// Whether the AVX-512 forms of scale, above_floor, exponent, mantissa and reciprocal take this vector, whole
+/// or in parts.
 bool ValueBuilder::has_intrinsics(Value* v) const {
   auto* vec = llvm::dyn_cast<llvm::FixedVectorType>(v->getType());
   return target_.avx512 && vec && (vec->getNumElements() == 8 || vec->getNumElements() % 16 == 0);
@@ -152,6 +187,15 @@ Value* ValueBuilder::divide_bounded(Value* a, Value* b) {
   Value* q = b_.CreateFMul(a, r);
   Value* rest = b_.CreateIntrinsic(llvm::Intrinsic::fma, {a->getType()}, {b_.CreateFNeg(q), b, a});
   return b_.CreateIntrinsic(llvm::Intrinsic::fma, {a->getType()}, {rest, r, q});
+}
+
+/// y - floor(y), rounded down; a zero has y's sign. Pre: has_intrinsics; no lane is infinite.
+Value* ValueBuilder::above_floor(Value* y) {
+  constexpr std::uint64_t kBelow = 1 | 8;  // by the floor, without exceptions
+  return by_register({y}, 16, [&](llvm::ArrayRef<Value*> in) {
+    return avx512_call(b_, llvm::Intrinsic::x86_avx512_mask_reduce_ps_256,
+                       llvm::Intrinsic::x86_avx512_mask_reduce_ps_512, {in[0], b_.getInt32(kBelow)}, true);
+  });
 }
 
 Value* ValueBuilder::scale(Value* a, Value* b) {
@@ -316,8 +360,8 @@ Value* ValueBuilder::float_to_half(Value* v) {
   return b_.CreateTrunc(b_.CreateOr(out, sign), i16);
 }
 
-/// Float32 to BFloat16 bits, rounding to nearest even.
-Value* ValueBuilder::float_to_bfloat(Value* v) {
+/// Float32 to BFloat16 bits, rounding to nearest even, in integers.
+Value* ValueBuilder::round_to_bfloat(Value* v) {
   Type* i16 = like(v, b_.getInt16Ty());
   Type* i32 = like(v, b_.getInt32Ty());
   Value* bits = b_.CreateBitCast(v, i32);
@@ -326,6 +370,66 @@ Value* ValueBuilder::float_to_bfloat(Value* v) {
   Value* quiet = b_.CreateOr(bits, splat(i32, 0x400000));
   Value* out = b_.CreateSelect(b_.CreateFCmpUNO(v, v), quiet, rounded);
   return b_.CreateTrunc(b_.CreateLShr(out, 16), i16);
+}
+
+/// The same by the instruction for whole registers, or for two at once, where there is one. It takes
+/// subnormal numbers for zeros: vectors that hold one are rounded in integers.
+Value* ValueBuilder::float_to_bfloat(Value* v) {
+  if (!target_.avx512_bf16 || lanes_of(v) % 16 != 0) return round_to_bfloat(v);
+  constexpr std::uint32_t kSubnormal = 0x20;
+  const unsigned n = static_cast<unsigned>(lanes_of(v));
+  const auto part = [&](unsigned first) {
+    return n == 16 ? v : b_.CreateShuffleVector(v, llvm::createSequentialMask(first, 16, 0));
+  };
+  const auto intrinsic = [&](ID id, llvm::ArrayRef<Value*> in) { return b_.CreateIntrinsic(id, {}, in); };
+  Value* subnormal = nullptr;
+  for (unsigned first = 0; first < n; first += 16) {
+    Value* found =
+        intrinsic(llvm::Intrinsic::x86_avx512_fpclass_ps_512, {part(first), b_.getInt32(kSubnormal)});
+    subnormal = subnormal ? b_.CreateOr(subnormal, found) : found;
+  }
+  Value* none = b_.CreateICmpEQ(b_.CreateBitCast(subnormal, b_.getInt16Ty()), b_.getInt16(0));
+  const auto at_once = [&] {
+    llvm::SmallVector<Value*, 4> out;
+    for (unsigned first = 0; first < n; first += 32)
+      out.push_back(
+          first + 16 < n
+              ? intrinsic(llvm::Intrinsic::x86_avx512bf16_cvtne2ps2bf16_512, {part(first + 16), part(first)})
+              : intrinsic(llvm::Intrinsic::x86_avx512bf16_cvtneps2bf16_512, {part(first)}));
+    return b_.CreateBitCast(llvm::concatenateVectors(b_, out), like(v, b_.getInt16Ty()));
+  };
+  return branch(none, at_once, [&] { return round_to_bfloat(v); }, true);
+}
+
+/// BFloat16 bits to Float32. With AVX-512 one permutation puts the bits of a register's lanes into their
+/// upper halves, and zeros below. Its order comes from memory: code generation would make two instructions of
+/// a permutation that it knows, as of widening and shifting.
+Value* ValueBuilder::bfloat_to_float(Value* v) {
+  Type *f32 = like(v, b_.getFloatTy()), *i32 = like(v, b_.getInt32Ty());
+  const unsigned n = static_cast<unsigned>(lanes_of(v));
+  if (!target_.avx512 || n % 16 != 0) return b_.CreateBitCast(b_.CreateShl(b_.CreateZExt(v, i32), 16), f32);
+  llvm::Module* module = b_.GetInsertBlock()->getModule();
+  constexpr std::uint16_t kZero = 16;
+  if (!spread_words_) {
+    llvm::SmallVector<llvm::Constant*, 32> order;
+    for (std::uint16_t l = 0; l < 16; ++l) order.append({b_.getInt16(kZero), b_.getInt16(l)});
+    auto* memory =
+        new llvm::GlobalVariable(*module, llvm::FixedVectorType::get(b_.getInt16Ty(), 32), false,
+                                 llvm::GlobalValue::PrivateLinkage, llvm::ConstantVector::get(order));
+    llvm::BasicBlock& entry = b_.GetInsertBlock()->getParent()->getEntryBlock();
+    llvm::IRBuilder<> first(&entry, entry.getFirstInsertionPt());
+    spread_words_ = first.CreateAlignedLoad(memory->getValueType(), memory, llvm::Align(1));
+  }
+  llvm::Value* zeros = llvm::Constant::getNullValue(v->getType());
+  llvm::SmallVector<Value*, 4> out;
+  for (unsigned first = 0; first < n; first += 16) {
+    llvm::SmallVector<int, 32> lanes(32, static_cast<int>(n));
+    for (unsigned l = 0; l < 16; ++l) lanes[l] = static_cast<int>(first + l);
+    Value* spread = b_.CreateIntrinsic(llvm::Intrinsic::x86_avx512_permvar_hi_512, {},
+                                       {b_.CreateShuffleVector(v, zeros, lanes), spread_words_});
+    out.push_back(b_.CreateBitCast(spread, llvm::FixedVectorType::get(b_.getFloatTy(), 16)));
+  }
+  return llvm::concatenateVectors(b_, out);
 }
 
 /// A Float32 that is a BFloat16, as one.
@@ -354,13 +458,7 @@ Value* ValueBuilder::cast(Value* v, DType to, DType from, bool in_range) {
   llvm::LLVMContext& c = b_.getContext();
   Type* t = like(v, register_type(c, to));
   if (is_half(from)) {
-    Value* f;
-    if (from == DType::Float16) {
-      f = half_to_float(v);
-    } else {
-      Type* i32 = like(v, b_.getInt32Ty());
-      f = b_.CreateBitCast(b_.CreateShl(b_.CreateZExt(v, i32), 16), like(v, b_.getFloatTy()));
-    }
+    Value* f = from == DType::Float16 ? half_to_float(v) : bfloat_to_float(v);
     return cast(f, to, DType::Float32, in_range);
   }
   if (is_half(to)) {

@@ -17,6 +17,7 @@ struct LlvmTarget {
   bool fma = false;
   bool f16c = false;
   bool vector_math = false;  // codegen/vector_math.h's functions are there
+  bool avx512_bf16 = false;
 };
 
 /// Register type: Bool is i1, the half types are their bits (i16).
@@ -34,6 +35,7 @@ class ValueBuilder {
                        llvm::Value* c);
   llvm::Value* cast(llvm::Value* v, DType to, DType from, bool in_range);
   llvm::Value* upper_half(llvm::Value* v);
+  llvm::Value* above_floor(llvm::Value* y);
   llvm::Value* saturate(llvm::Value* v, DType from, DType to);
   llvm::Value* max(llvm::Value* a, llvm::Value* b, DType type, bool greatest);
 
@@ -49,6 +51,10 @@ class ValueBuilder {
   /// The key of a round as an expression of the kernel's key.
   llvm::Value* philox_key(llvm::Value* key, int round, int half);
 
+  /// One of two values of equal type, each computed on its own branch. `likely`: the first, mostly.
+  llvm::Value* branch(llvm::Value* condition, llvm::function_ref<llvm::Value*()> then_value,
+                      llvm::function_ref<llvm::Value*()> else_value, bool likely = false);
+
   /// Bounded quotients of vectors that may still use the divider; the others multiply by a reciprocal.
   void keep_on_divider(int quotients) { on_divider_ = quotients; }
 
@@ -59,6 +65,8 @@ class ValueBuilder {
   llvm::Value* half_to_float(llvm::Value* v);
   llvm::Value* float_to_half(llvm::Value* v);
   llvm::Value* float_to_bfloat(llvm::Value* v);
+  llvm::Value* round_to_bfloat(llvm::Value* v);
+  llvm::Value* bfloat_to_float(llvm::Value* v);
   llvm::Value* double_to_odd_float(llvm::Value* v);
   bool has_intrinsics(llvm::Value* v) const;
   template <class F>
@@ -73,6 +81,7 @@ class ValueBuilder {
   llvm::IRBuilder<>& b_;
   const LlvmTarget& target_;
   int on_divider_ = 0;
+  llvm::Value* spread_words_ = nullptr;  // of a register's upper halves (bfloat_to_float)
 };
 
 }  // namespace kiln::codegen
