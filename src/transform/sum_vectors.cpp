@@ -42,8 +42,12 @@ class Summer {
     return rows <= columns ? Operands{n.in[1], n.in[0], 0, rows} : Operands{n.in[0], n.in[1], 1, columns};
   }
 
+  static bool is_one_matrix(const GraphNode& n) {
+    return std::ranges::all_of(n.dims.first(n.dims.size() - 2), [](std::int64_t d) { return d == 1; });
+  }
+
   bool is_outer(const GraphNode& n) const {
-    return n.op == Op::matmul && is_float(n.dtype) && g_[n.in[0]].dims.back() == 1;
+    return n.op == Op::matmul && is_float(n.dtype) && is_one_matrix(n) && g_[n.in[0]].dims.back() == 1;
   }
 
   /// The sum of one product and of 0, from which sums begin: a product that is -0 becomes 0.
@@ -57,11 +61,9 @@ class Summer {
   }
 
   bool pays(const GraphNode& n) const {
-    if (n.op != Op::matmul || !is_float(n.dtype) || n.numel == 0) return false;
+    if (n.op != Op::matmul || !is_float(n.dtype) || n.numel == 0 || !is_one_matrix(n)) return false;
     const Operands o = operands(n);
     if (o.count > kMostVectors || g_[o.matrix].numel == 0) return false;
-    for (std::size_t a = 0; a + 2 < n.dims.size(); ++a)
-      if (n.dims[a] != 1) return false;
     if (is_made(o.matrix)) return true;
     // several sums along adjacent elements of one register the library makes faster
     const bool along = (o.k == 1) != is_turned(o.matrix);

@@ -55,7 +55,8 @@ TEST(SumVectors, SumsOfOneTermAreMaps) {
   for (const DType dtype : {DType::Float32, DType::Float64, DType::BFloat16})
     for (const auto& [m, n] : {std::pair{6, 5}, {1, 5}, {6, 1}, {1, 1}, {0, 5}}) {
       EXPECT_TRUE(sums(dtype, {m, 1}, {1, n}));
-      EXPECT_TRUE(sums(dtype, {2, 3, m, 1}, {2, 3, 1, n})) << "a batch";
+      EXPECT_TRUE(sums(dtype, {1, 1, m, 1}, {1, 1, 1, n}));
+      EXPECT_FALSE(sums(dtype, {2, 3, m, 1}, {2, 3, 1, n})) << "a batch";
     }
   EXPECT_FALSE(sums(DType::Int32, {6, 1}, {1, 5}));
   GraphBuilder b;
