@@ -316,9 +316,10 @@ bool Fuser::only_adds(const Group& x) const {
 /// Whether a adds a product's result to another value, and b the next one's to that: apart, each product can
 /// add to what those before it gave, in as many passes over memory as one sum of stored results takes.
 bool Fuser::are_sums_in_turn(const Group& a, const Group& b) const {
-  if (!only_adds(a)) return false;
-  const NodeId first = own_product(a), then = own_product(b);
-  return first != kNoNode && then != kNoNode && first < then;
+  const NodeId then = own_product(b);
+  if (then == kNoNode) return false;
+  const NodeId first = own_product(a);
+  return first != kNoNode && first < then && only_adds(a);
 }
 
 /// Lets a take along one of the small maps that lie between it and b, such as the mean that is made of a sum
