@@ -7,6 +7,7 @@
 #include "transform/nouns.h"
 #include "transform/row_values.h"
 #include "transform/split_joins.h"
+#include "transform/turned.h"
 
 #include <kiln/shape.h>
 
@@ -144,7 +145,7 @@ class Cutter {
     add_.loc = n.loc;
     const NodeId a = n.in[0], b = n.in[1];
     const NodeId columns =
-        values_.is_turned(a) ? add_.add(Op::permute, {made(old_[a].in[0])}, turned()) : of_block(now_[a], 1);
+        values_.is_turned(a) ? turned(g_, add_, made(old_[a].in[0])) : of_block(now_[a], 1);
     const NodeId part = add_.add(Op::matmul, {columns, values_.axes(b) ? made(b) : of_block(now_[b], 0)});
     return is_half(n.dtype) ? cast(part, DType::Float32) : part;
   }
@@ -155,13 +156,6 @@ class Cutter {
     if (is_half(n.dtype)) x = cast(x, DType::Float32);
     const std::uint64_t over = ir::attributes<ir::Reduce>(n).mask;
     return add_.add(n.op, {x}, ir::Reduce{over >> *values_.axes(n.in[0]) << 1 | 1});
-  }
-
-  static ir::Permute turned() {
-    ir::Permute order;
-    order.show(0, 1);
-    order.show(1, 0);
-    return order;
   }
 
   /// The block's rows, one axis, and the axes of `dims` from `first` on.

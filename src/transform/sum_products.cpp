@@ -4,6 +4,7 @@
 #include "ir/builder.h"
 #include "transform/nouns.h"
 #include "transform/rebuild.h"
+#include "transform/turned.h"
 
 #include <kiln/shape.h>
 
@@ -39,13 +40,6 @@ class Summer {
     return reshape(cast(x, dtype), dims);
   }
 
-  NodeId turned(NodeId x) {
-    const std::size_t rank = g_[x].dims.size();
-    ir::Permute axes;
-    for (std::size_t a = 0; a < rank; ++a) axes.show(a, a + 2 < rank ? a : 2 * rank - 3 - a);
-    return add_.add(Op::permute, {x}, axes);
-  }
-
   NodeId product(const GraphNode& n) {
     add_.loc = n.loc;
     const std::size_t rank = n.dims.size(), k_axis = rank - 1;
@@ -55,8 +49,8 @@ class Summer {
     const bool by_rows = n.dims[rank - 1] == 1 && n.dims[rank - 2] != 1;
     NodeId x, y;  // (…, m, k, 1) and (…, 1, k, n), or (…, 1, k, m) and (…, n, k, 1)
     if (by_rows) {
-      x = spread(turned(n.in[0]), dtype, 0);
-      y = spread(turned(n.in[1]), dtype, 2);
+      x = spread(turned(g_, add_, n.in[0]), dtype, 0);
+      y = spread(turned(g_, add_, n.in[1]), dtype, 2);
     } else {
       x = spread(n.in[0], dtype, 2);
       y = spread(n.in[1], dtype, 0);

@@ -3,12 +3,15 @@
 #include "transform/sum_vectors.h"
 
 #include "ir/builder.h"
+#include "transform/memory_strides.h"
 #include "transform/nouns.h"
 #include "transform/rebuild.h"
+#include "transform/turned.h"
 
 #include <kiln/shape.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <vector>
 
 namespace kiln::transform {
@@ -81,20 +84,8 @@ class Summer {
 
   /// Whether the last two axes lie the other way round in the memory that it is made of.
   bool is_turned(NodeId id) const {
-    bool turned = false;
-    for (;;) {
-      const GraphNode& n = g_[id];
-      const std::size_t rank = n.dims.size();
-      if (n.op == Op::permute) {
-        turned ^= ir::attributes<ir::Permute>(n)[rank - 1] == rank - 2;
-      } else if (!ir::is_elementwise(n.op) && n.op != Op::alias && n.op != Op::broadcast) {
-        return turned;
-      }
-      const auto as_large = [&](NodeId in) { return g_[in].numel == n.numel; };
-      const auto next = std::ranges::find_if(n.in, as_large);
-      if (next == n.in.end()) return turned;
-      id = *next;
-    }
+    const std::vector<std::int64_t> strides = memory_strides(g_, id);
+    return std::abs(strides.back()) > std::abs(strides[strides.size() - 2]);
   }
 
   NodeId shown_as(NodeId x, const Shape& dims) { return add_.add(Op::reshape, {x}, {}, {.dims = dims}); }
@@ -105,13 +96,6 @@ class Summer {
     return shown_as(x, dims);
   }
 
-  NodeId turned(NodeId x) {
-    ir::Permute order;
-    order.show(0, 1);
-    order.show(1, 0);
-    return add_.add(Op::permute, {x}, order);
-  }
-
   NodeId sum(const GraphNode& n) {
     add_.loc = n.loc;
     const Operands o = operands(n);
@@ -120,15 +104,15 @@ class Summer {
     const std::int64_t extent = dims[o.k], others = dims[1 - o.k];
     std::size_t k = o.k;
     NodeId matrix = shown(o.matrix, Shape{dims[0], dims[1]});
-    if (is_turned(o.matrix)) matrix = turned(matrix), k = 1 - k;
+    if (is_turned(o.matrix)) matrix = turned(g_, add_, matrix), k = 1 - k;
     NodeId vectors = o.vectors;
-    if (by_columns) vectors = turned(shown(vectors, Shape{extent, o.count}));
+    if (by_columns) vectors = turned(g_, add_, shown(vectors, Shape{extent, o.count}));
     vectors = shown(vectors, k == 0 ? Shape{o.count, extent, 1} : Shape{o.count, 1, extent});
     matrix = shown(matrix, k == 0 ? Shape{1, extent, others} : Shape{1, others, extent});
     const NodeId products = add_.add(Op::multiply, {matrix, vectors});
     NodeId sum = add_.add(Op::reduce_sum, {products}, ir::Reduce{std::uint64_t{2} << k});
     if (g_[sum].dtype != n.dtype) sum = add_.add(Op::cast, {sum}, {}, {.dtype = n.dtype});
-    if (by_columns) sum = turned(shown_as(sum, Shape{o.count, others}));
+    if (by_columns) sum = turned(g_, add_, shown_as(sum, Shape{o.count, others}));
     sum = shown_as(sum, Shape(n.dims));
     g_[sum].held = n.held;
     return sum;
