@@ -5,6 +5,7 @@
 // long row, and for a short one most of its time.
 //
 // Invariant: the sum decides about NaN, the greatest value about infinities.
+#include "lower/exponentials.h"
 #include "lower/region_lowering.h"
 #include "math/expand.h"
 
@@ -69,7 +70,7 @@ E RegionLowering::relative_exp(E x, E greatest) {
                                                   : std::numeric_limits<float>::max());
   const auto finite = [&](E v) { return kernel::select(most < v, most, v); };
   const E base = kernel::select(greatest < -most, -most, finite(greatest));
-  if (target_.vector_bytes >= 64 && x.type() == DType::Float32) return expand_exp_of_sum_avx512(x - base);
+  if (scales_by_instruction(target_) && x.type() == DType::Float32) return expand_exp_of_sum_avx512(x - base);
   const E apart = finite(x) - base;
   if (x.type() == DType::Float64) return expand(ir::Op::exp, apart, {}, {}, DType::Float64);
   const E bound = x.lit(kLeastExponent);

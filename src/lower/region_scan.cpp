@@ -6,6 +6,7 @@
 // Invariant: the order in which values are combined depends on sizes and the width of the lanes only, never
 // on threads.
 #include "kernel/monoid.h"
+#include "lower/exponentials.h"
 #include "lower/region_lowering.h"
 #include "math/expand.h"
 
@@ -43,9 +44,9 @@ std::uint32_t RegionLowering::log_add_exp(DType type) {
   const E within = kernel::select(bound < apart, apart, bound);
   const bool own_exp = target_.gpu && !target_.strict, single = type == DType::Float32;
   const bool shorter = single && !target_.gpu && !target_.strict;
-  const E smaller = shorter && target_.vector_bytes < 64 ? expand_exp_by_shift(within)
-                    : own_exp || !single                 ? function(ir::Op::exp, within)
-                                                         : expand_exp_in_range(within);
+  const E smaller = shorter && !scales_by_instruction(target_) ? expand_exp_by_shift(within)
+                    : own_exp || !single                       ? function(ir::Op::exp, within)
+                                                               : expand_exp_in_range(within);
   const E grows = greatest < x;
   const E of_greater = kernel::select(grows, x_sum, sum), of_smaller = kernel::select(grows, sum, x_sum);
   m.merge = {kernel::max(x, greatest).id,

@@ -482,7 +482,7 @@ E RegionLowering::build_op(EntryId id) {
   const DType recorded = g_[n.in[n.in.size() - 1]].dtype;
   if (target_.strict) return expand(n.op, in[0], in[1], in[2], recorded);
   if (target_.gpu) return expand_gpu(n.op, rough_[id], in[0], in[1], in[2], recorded);
-  const bool avx512 = target_.vector_bytes >= 64;
+  const bool avx512 = scales_by_instruction(target_);
   const E below_one = exp_to_one(g_, p_, id, in[0], rough_[id], avx512);
   if (below_one) return below_one;
   return (avx512 ? expand_avx512 : expand_cpu)(n.op, rough_[id], in[0], in[1], in[2], recorded);
