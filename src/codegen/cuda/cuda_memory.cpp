@@ -139,12 +139,16 @@ bool CudaEmitter::element_ahead(ExprId e) {
   return true;
 }
 
-/// How many loads that are made ahead follow one another before a value is there.
+/// How many loads that are made ahead follow one another before a value is there. What is chosen between
+/// is loaded once the choice is known.
 int CudaEmitter::level_of(ExprId e) {
   if (at_.depth_of(e) < stage_.depth) return 0;
+  const ExprNode& n = pool_[e];
   int level = 0;
-  each_operand(pool_[e], [&](ExprId o) { level = std::max(level, level_of(o)); });
-  return level + (pool_[e].prim == Prim::Load ? 1 : 0);
+  each_operand(n, [&](ExprId o) { level = std::max(level, level_of(o)); });
+  if (n.prim == Prim::Select)
+    if (const int chooses = level_of(n.a); chooses > 0) level = std::max(level, chooses + 1);
+  return level + (n.prim == Prim::Load ? 1 : 0);
 }
 
 /// Puts a load of all steps before them; `text` gives what it loads.

@@ -33,8 +33,15 @@ float expf(float); float logf(float); float sinf(float); float cosf(float); floa
 float exp2f(float); float log2f(float); float floorf(float); float ceilf(float); float truncf(float);
 float fmaf(float, float, float);
 double fabs(double); double fmin(double, double); double fmax(double, double); double sqrt(double); double rint(double);
-double exp(double); double log(double); double floor(double); double ceil(double); double trunc(double);
+double floor(double); double ceil(double); double trunc(double);
 double fma(double, double, double);
+)"
+#define KILN_MATH_FN(enumerator, symbol, arity) "double " #symbol "(double" KILN_OTHERS_##arity ");\n"
+#define KILN_OTHERS_1
+#define KILN_OTHERS_2 ", double"
+#include "kernel/math_fns.def"
+#undef KILN_MATH_FN
+                                R"(
 }
 #define __global__
 #define __device__

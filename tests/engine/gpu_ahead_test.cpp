@@ -1,0 +1,70 @@
+// What a GPU's thread loads before it computes (tests/codegen/cuda_ahead_test.cpp looks at the code): the
+// values.
+#include "device/cuda/cuda_test.h"
+
+#include <kiln/kiln.h>
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <vector>
+
+namespace kiln {
+namespace {
+
+class GpuAhead : public testing::CudaTest {
+ protected:
+  /// Small whole numbers, so that every order of additions gives the same.
+  static Tensor numbers(const Shape& shape, DType type, int step = 37) {
+    std::vector<float> v(static_cast<std::size_t>(shape.numel()));
+    for (std::size_t i = 0; i < v.size(); ++i)
+      v[i] = static_cast<float>(static_cast<int>(i) * step % 61 - 30);
+    return Tensor::from(v, shape).astype(type).eval();
+  }
+
+  /// The same on the GPU and on the CPU.
+  static void same(const std::function<Tensor()>& program) {
+    const auto run = [&] { return program().astype(DType::Float32).to_vector<float>(); };
+    const std::vector<float> here = run();
+    const Config before = config();
+    Config c = before;
+    c.device = "cpu";
+    configure(c);
+    EXPECT_EQ(here, run());
+    configure(before);
+  }
+};
+
+TEST_F(GpuAhead, ElementsThatStoredValuesChoose) {
+  if (!cuda::computes()) GTEST_SKIP() << "kernels do not run on this driver";
+  for (const DType type : {DType::Float64, DType::Int16})
+    for (const bool strict : {false, true}) {
+      SCOPED_TRACE(std::string(name(type)) + (strict ? ", strict" : ""));
+      Config c = config();
+      c.strict = strict;
+      const ScopedConfig scope(c);
+      const Shape dims{5, 21, 9}, spread{5, 1, 9};
+      same([&] {  // down columns, by a choice that all rows of a slab share
+        const Tensor x = numbers(dims, type), keep = (numbers(spread, type, 11) > 0).eval();
+        return sum(where(keep, x, zeros_like(x)), 1);
+      });
+      same([&] {  // by one of each element's own, made of two
+        const Tensor x = numbers(dims, type), y = numbers(dims, type, 7);
+        const Tensor one = (x > 3).eval(), other = (y > 5).eval();
+        return sum(where(logical_and(one, logical_not(other)), x, y), 1);
+      });
+      same([&] {  // a choice within another
+        const Tensor x = numbers(dims, type), y = numbers(dims, type, 7);
+        const Tensor one = (numbers(spread, type, 11) > 0).eval(), other = (y > 5).eval();
+        return sum(where(one, where(other, x, y), zeros_like(x)), 1);
+      });
+      same([&] {  // at indices from memory
+        const Tensor x = numbers(dims, type), keep = (numbers(spread, type, 11) > 0).eval();
+        const Tensor rows = remainder(numbers({21}, DType::Int32), 21).eval();
+        return sum(where(keep, take(x, rows, 1), zeros_like(x)), 1);
+      });
+    }
+}
+
+}  // namespace
+}  // namespace kiln
