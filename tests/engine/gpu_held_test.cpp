@@ -57,6 +57,19 @@ TEST_F(GpuHeld, Columns) {
       same(shape, type, program);
 }
 
+/// Arrays of narrow elements beside wide ones, all of which are written by vectors.
+TEST_F(GpuHeld, ColumnsOfSeveralTypes) {
+  if (!cuda::computes()) GTEST_SKIP() << "kernels do not run on this driver";
+  for (const DType type : {DType::Float64, DType::Float32, DType::Float16})
+    for (const Shape& shape : {Shape{4, 2}, Shape{5, 64}, Shape{7, 260}})
+      same(shape, type, [](const Tensor& x) {
+        const Tensor first = (x > 2).eval(), second = (x < 7).eval();
+        const Tensor counts = sum(astype(first, DType::Int32), 0, true);
+        const Tensor y = where(first, x - astype(counts, x.dtype()), zeros_like(x));
+        return y + where(second, x, zeros_like(x)) - max(astype(second, x.dtype()), 0, true);
+      });
+}
+
 /// Operands that are contiguous along different axes: over the rows of their tiles, and over both.
 TEST_F(GpuHeld, Crossed) {
   if (!cuda::computes()) GTEST_SKIP() << "kernels do not run on this driver";

@@ -357,7 +357,8 @@ std::string CudaEmitter::registers() const {
 std::string CudaEmitter::shared_array(std::size_t b) const {
   const BufferDecl& d = k_.buffers[b];
   const char* const type = cuda_memory_type(d.dtype);
-  if (dynamic_shared(k_) == 0) return cat("__shared__ ", type, ' ', buffer_name(b), '[', d.shared, "];\n");
+  if (dynamic_shared(k_) == 0)  // of whole vectors, which are stored at once
+    return cat("alignas(16) __shared__ ", type, ' ', buffer_name(b), '[', d.shared, "];\n");
   std::uint32_t before = 0;
   for (std::size_t i = 0; i < b; ++i) before += shared_bytes(k_.buffers[i]);
   return cat(before == 0 ? "extern __shared__ uint4 dynamic_shared[];\n" : "", type, "* const ",

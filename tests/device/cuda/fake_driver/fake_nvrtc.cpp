@@ -403,7 +403,7 @@ std::string contents(const std::string& path) {
 
 /// Shared arrays begin unset in each block: each declaration within a function is followed by that.
 std::string with_unset_memory(const std::string& source) {
-  static const std::regex declaration(R"re(\n[ ]+(?:extern )?__shared__ [^;]+;)re"),
+  static const std::regex declaration(R"re(\n[ ]+(?:extern |alignas\(16\) )?__shared__ [^;]+;)re"),
       name(R"re([ ,*](\w+)(?=\[|;))re");
   std::string out;
   auto at = source.begin();
@@ -416,6 +416,14 @@ std::string with_unset_memory(const std::string& source) {
              (*n)[1].str() + "_seen);";
   }
   return out.append(at, source.end());
+}
+
+/// Shared arrays begin where their elements may, as on a GPU, unless they say otherwise.
+std::string with_least_alignment(const std::string& source) {
+  static const std::regex array(R"re((\n[ ]+)__shared__ (\w+) (\w+)\[([^\]]+)\];)re");
+  return std::regex_replace(source, array,
+                            "$1static struct { alignas(16) char before[sizeof($2)]; $2 at[$4]; } $3_memory; "
+                            "$2(&$3)[$4] = $3_memory.at;");
 }
 
 /// Instructions of inline PTX that there are words for here.
@@ -497,7 +505,8 @@ nvrtcResult nvrtcCompileProgram(nvrtcProgram program, int, const char* const*) {
   const std::string base = std::string(folder) + "/k";
   const bool hopper = program->source.find("copy_box") != std::string::npos;  // what it includes takes long
   std::ofstream(base + ".cpp") << kDevice << kTwin << (hopper ? kHopperTwin : "")
-                               << without_ptx(with_unset_memory(program->source)) << entries(program->source);
+                               << without_ptx(with_least_alignment(with_unset_memory(program->source)))
+                               << entries(program->source);
   // An access that is not aligned ends the program here, as it ends the context of a GPU.
   // Without -fno-gnu-unique the shared arrays of inline functions of equal names would be one in all modules.
   const std::string command =
