@@ -235,6 +235,12 @@ E RegionLowering::turned_load(const Entry& pad) {
               konst(1));
   Index from_buffer = at_low;
   from_buffer.c = 0;
+  for (const Term& term : std::span(low.index.terms, static_cast<std::size_t>(low.index.n)))
+    if (moves_buffer(term)) {  // the buffer begins there
+      Index moved{};
+      moved.terms[moved.n++] = term;
+      from_buffer = p_.space.add(from_buffer, p_.space.mul(moved, -1));
+    }
   const E at = to_expr(from_buffer, stride_owner(at_low == low.index ? pad.in[0] : pad.in[1])) +
                past * param(role(kOffset, owner, kLinkExtent), at_high.c - at_low.c);
   const DType stored = g_[low.node].dtype;

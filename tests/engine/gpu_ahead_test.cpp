@@ -66,5 +66,23 @@ TEST_F(GpuAhead, ElementsThatStoredValuesChoose) {
     }
 }
 
+/// A choice between two places of one tensor is one load, whose buffer begins at a start that varies.
+TEST_F(GpuAhead, PlacesOfOneTensorFromStartsThatVary) {
+  if (!cuda::computes()) GTEST_SKIP() << "kernels do not run on this driver";
+  const auto x_there = [] { return numbers({3, 4}, DType::Float32); };
+  for (std::int64_t step = 0; step < 12; ++step) {
+    SCOPED_TRACE(step);
+    const std::vector<Slice> at{range(step % 3, 3, 3), Slice(step % 4), range(step % 2, step % 2 + 1, 1)};
+    same([&] {
+      const Tensor x = x_there(), both = stack({x, x}, 2);
+      return slice_update(both, at, flip(abs(both.index(at))));
+    });
+    same([&] {
+      const Tensor x = x_there(), row = x.index(std::vector<Slice>{range(step % 3, step % 3 + 1, 1)});
+      return concat({flip(row), row * 2, row}, 0) + concat({row, row, roll(row, 1, 1)}, 0);
+    });
+  }
+}
+
 }  // namespace
 }  // namespace kiln
