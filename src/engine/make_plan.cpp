@@ -181,7 +181,8 @@ bool PlanMaker::make_steps(plan::Fusion fusion) {
 
 /// Whether a product that was not cut into blocks is stored nowhere: an attention has it, for example.
 bool PlanMaker::is_idle(const transform::PatternNote& note) const {
-  return pattern_of(note.why.reason()) == FusionPattern::RowBlocks && !regions_.stored[note.first];
+  return note.why.reason() != FusionReason::InBlocks &&
+         pattern_of(note.why.reason()) == FusionPattern::RowBlocks && !regions_.stored[note.first];
 }
 
 /// What main loops of products do beside the maps of their results: make operands, and several products.

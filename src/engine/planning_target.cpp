@@ -69,7 +69,7 @@ std::optional<transform::BlockCosts> block_costs(const schedule::Target& target)
                               .products = products,
                               .sums = !target.exact};
   if (target.gpu) {
-    costs.sums = false;  // each block reads and writes the sums again: not measured
+    costs.sums = false;  // its library adds no product to another: all blocks' gradients would be stored
     costs.rows = 256;    // which multiply for as long as memory takes to give them w
     costs.block_bytes /= 2;
     costs.processors = target.threads;

@@ -33,6 +33,7 @@ class RowBlocks : public ::testing::Test {
     engine::set_block_rows(rows);
     clear_memory_caches();
   }
+  static bool on_cpu() { return config().device == "cpu"; }
   static void strict() {
     Config c = config();
     c.strict = true;
@@ -206,7 +207,9 @@ TEST_F(RowBlocks, LossAndGradientsTogetherStoreABlock) {
       expect_same(program, is_half(type) ? 1e-4 : 1e-6);
       const FusionReport r = report(program);
       EXPECT_EQ(blocks(r), 25);
-      EXPECT_LT(r.after.peak_bytes, 400 * 2000 * size_of(type) / 2);
+      if (on_cpu()) {  // a GPU's library adds no product to another: each block's gradient is stored
+        EXPECT_LT(r.after.peak_bytes, 400 * 2000 * size_of(type) / 2);
+      }
     }
 }
 
@@ -246,7 +249,10 @@ TEST_F(RowBlocks, RowsAreCombinedWhereTheOrderIsFree) {
     c.strict = as_strict;
     c.deterministic = true;
     configure(c);
-    EXPECT_EQ(misses(report(program)), std::vector{FusionReason::BlocksOfOthers});
+    const auto missed = misses(report(program));
+    if (on_cpu() || !as_strict) {  // a GPU's strict mode has no product of so few elements, but their sums
+      EXPECT_EQ(missed, std::vector{FusionReason::BlocksOfOthers});
+    }
     expect_same(program, 0);
   }
 }
@@ -289,10 +295,11 @@ TEST_F(RowBlocks, MasksAndRandomNumbersOfAllRowsAreMadeByBlocks) {
     const Tensor below = expand_dims(arange(55), 1) >= expand_dims(arange(300), 0);
     return std::vector{sum(where(logical_and(keep, below), matmul(x, w), 0.0), 1)};
   };
-  expect_same(program, 1e-6);
+  // Elements of both signs are added; a GPU's library multiplies fewer rows in another order.
+  expect_same(program, on_cpu() ? 1e-6 : 1e-5);
   const FusionReport r = report(program);
   EXPECT_EQ(blocks(r), 4);
-  if (config().device == "cpu") {
+  if (on_cpu()) {
     EXPECT_LT(r.after.peak_bytes, 20 * 300 * 4);
   }
 }
