@@ -52,7 +52,10 @@ class Joining {
       if (!r.nodes.empty()) regions.push_back(std::move(r));
     }
     std::erase_if(regions, [&](const Region& r) { return r.nodes.size() == 1 && joined[r.nodes[0]]; });
-    std::erase_if(regions_.refusals, [&](const Refusal& f) { return joined[f.producer]; });
+    // that its rows were cut into blocks stays true
+    std::erase_if(regions_.refusals, [&](const Refusal& f) {
+      return joined[f.producer] && f.why.reason() != FusionReason::InBlocks;
+    });
     regions_.regions = std::move(made_);
     std::ranges::move(regions, std::back_inserter(regions_.regions));
   }
