@@ -174,6 +174,47 @@ TEST(Sort, LongRowsAgreeWithTheOracle) {
   }
 }
 
+/// Rows of 8-byte numbers that differ in more bits than positions leave: those that are alike in the other
+/// bits are put in order afterwards. Each row has runs of such numbers, some of them equal.
+TEST(Sort, WideNumbersThatDifferInTheirLastBitsOnEveryTarget) {
+  for (const std::string& target : testing::cpu_targets()) {
+    const testing::ConfigScope scope(target);
+    for (const std::int64_t n : {5, 100, 700, 3000}) {
+      const Tensor place = arange(20 * n, DType::Int64).reshape({20, n}), near = place * 7919 % 31;
+      const Tensor whole = (where(place % 3 == 0, std::numeric_limits<std::int64_t>::min(),
+                                  where(place % 3 == 1, Tensor(std::int64_t{1} << 60), place * 0)) +
+                            near)
+                               .eval();
+      const Tensor real = (where(place % 4 == 0, -1.0, where(place % 4 == 1, 1e-300, 1.0)) *
+                           (1 + near.astype(DType::Float64) * std::numeric_limits<double>::epsilon()))
+                              .eval();
+      for (const Tensor& x : {whole, real})
+        for (const std::int64_t kept : {n, (n + 2) / 3, std::int64_t{2}}) {
+          const auto what = cat(name(x.dtype()), " ", kept, " of ", n, " on KILN_CPU=", target);
+          expect_modes_agree([&] { return topk(x, kept, 1, false).indices; }, what);
+          expect_modes_agree([&] { return topk(x, kept).indices; }, what);
+          expect_modes_agree([&] { return topk(x.T(), kept, 0).indices; }, what);
+        }
+    }
+  }
+}
+
+/// Threads sort parts of a row and merge them, in any number.
+TEST(Sort, AnyNumberOfThreadsSortsARow) {
+  for (const int threads : {1, 2, 3, 5, 8}) {
+    const Config before = config();
+    Config c = before;
+    c.num_threads = threads;
+    configure(c);
+    for (const DType dtype : {DType::Float16, DType::Float32, DType::Float64}) {
+      const Tensor x = values(dtype, {150001});
+      expect_modes_agree([&] { return sort(x); }, cat(name(dtype), ", ", threads, " threads"));
+      expect_modes_agree([&] { return argsort(x, 0, true); }, cat(name(dtype), ", ", threads, " threads"));
+    }
+    configure(before);
+  }
+}
+
 TEST(Sort, EmptyAndShortAxes) {
   in_every_mode([] {
     EXPECT_EQ(sort(zeros({3, 0})).shape().str(), "(3, 0)");

@@ -23,23 +23,6 @@ template <class Item>
   }
 }
 
-/// Masks, not truth values: compilers make registers of these.
-[[gnu::always_inline]] inline void exchange_pairs(std::uint64_t* __restrict a, std::uint64_t* __restrict b,
-                                                  std::uint64_t* __restrict at_a,
-                                                  std::uint64_t* __restrict at_b) {
-  constexpr std::uint64_t kAll = ~std::uint64_t{0};
-  for (int row = 0; row < kNetworkRows<std::uint64_t>; ++row) {
-    const std::uint64_t x = a[row], y = b[row], p = at_a[row], q = at_b[row];
-    const std::uint64_t less = y < x ? kAll : 0, equal = x == y ? kAll : 0, before = q < p ? kAll : 0;
-    const std::uint64_t turned = less | (equal & before);
-    const std::uint64_t items = (x ^ y) & turned, places = (p ^ q) & turned;
-    a[row] = x ^ items;
-    b[row] = y ^ items;
-    at_a[row] = p ^ places;
-    at_b[row] = q ^ places;
-  }
-}
-
 /// Batcher's merge exchange for any n (Knuth, The Art of Computer Programming 3, 5.2.2, algorithm M): in each
 /// pass element i meets i + d where bit p of i is that of r.
 template <class Exchange>
@@ -200,16 +183,6 @@ template <int Bytes, class Item>
     Bitonic<Item, Bytes>(tile + row).sort(n, kept);
 }
 
-/// Pairs fill too many registers for eights of lines.
-[[gnu::always_inline]] inline void pair_network(std::uint64_t* keys, std::uint64_t* at, std::int64_t n) {
-  constexpr std::int64_t kRows = kNetworkRows<std::uint64_t>;
-  keys = static_cast<std::uint64_t*>(__builtin_assume_aligned(keys, kNetworkLine));
-  at = static_cast<std::uint64_t*>(__builtin_assume_aligned(at, kNetworkLine));
-  merge_exchange(n, [&](std::int64_t i, std::int64_t j) __attribute__((always_inline)) {
-    exchange_pairs(keys + i * kRows, keys + j * kRows, at + i * kRows, at + j * kRows);
-  });
-}
-
 /// The first halves of two registers, or the second ones, one element of each in turn.
 template <bool Second, class V, std::size_t... I>
 [[gnu::always_inline]] inline V halves_in_turn(V a, V b, std::index_sequence<I...>) {
@@ -362,12 +335,6 @@ KILN_AVX512 void transpose_avx512(const Item* from, std::int64_t from_pitch, std
     for (int i = 0; i < kRows; ++i) *reinterpret_cast<Line*>(to + i * to_pitch) = lines[i];
   }
 }
-KILN_AVX2 void pairs_avx2(std::uint64_t* keys, std::uint64_t* at, std::int64_t n) {
-  pair_network(keys, at, n);
-}
-KILN_AVX512 void pairs_avx512(std::uint64_t* keys, std::uint64_t* at, std::int64_t n) {
-  pair_network(keys, at, n);
-}
 template <class T>
 KILN_AVX2 void keys_avx2(const T* from, std::int64_t stride, std::int64_t n, bool merge_zeros,
                          bool descending, Key<T>* to) {
@@ -412,7 +379,6 @@ void network_base(Item* tile, std::int64_t n, std::int64_t) {
     exchange_lines(tile + i * kNetworkRows<Item>, tile + j * kNetworkRows<Item>);
   });
 }
-void pairs_base(std::uint64_t* keys, std::uint64_t* at, std::int64_t n) { pair_network(keys, at, n); }
 template <class T>
 void keys_base(const T* from, std::int64_t stride, std::int64_t n, bool merge_zeros, bool descending,
                Key<T>* to) {
@@ -473,15 +439,6 @@ template TransposeRows<std::uint8_t> transpose_rows<std::uint8_t>();
 template TransposeRows<std::uint16_t> transpose_rows<std::uint16_t>();
 template TransposeRows<std::uint32_t> transpose_rows<std::uint32_t>();
 template TransposeRows<std::uint64_t> transpose_rows<std::uint64_t>();
-
-PairSort pair_sort() {
-#if defined(__x86_64__)
-  const InstructionSets target = host_instruction_sets();
-  if (target.avx512) return pairs_avx512;
-  if (target.avx2) return pairs_avx2;
-#endif
-  return pairs_base;
-}
 
 template <class T>
 KeyFunctions<T> key_functions() {

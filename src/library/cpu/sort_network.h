@@ -33,10 +33,6 @@ using TileSort = void (*)(Item* tile, std::int64_t n, std::int64_t kept);
 template <class Item>
 TileSort<Item> tile_sort();
 
-/// The same for numbers of 8 bytes in one tile and their positions in another, which order equal numbers.
-using PairSort = void (*)(std::uint64_t* keys, std::uint64_t* positions, std::int64_t n);
-PairSort pair_sort();
-
 /// Transposes `count` squares of kNetworkRows<Item> numbers each way: the k-th begins at from + k *
 /// from_square, its rows are from_pitch apart; likewise where it goes.
 template <class Item>

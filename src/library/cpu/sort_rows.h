@@ -1,13 +1,16 @@
-// Rows sorted one by one: by comparisons, by radix, or only the first of them.
+// Rows sorted one by one: by partitions, by radix, or only the first of them.
 #pragma once
 
 #include "device/cpu/threads.h"
 #include "library/cpu/sort_keys.h"
 #include "library/cpu/sort_network.h"
+#include "library/cpu/sort_packed.h"
+#include "library/cpu/sort_quick.h"
 #include "library/library.h"
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <limits>
 #include <type_traits>
 #include <vector>
@@ -19,11 +22,13 @@ using library::Sort;
 
 constexpr std::int64_t kRadixAbove = 256;       // shorter rows are sorted by comparisons
 constexpr std::int64_t kParallelAbove = 65536;  // elements of a row that several threads sort together
+constexpr std::int64_t kMostPacked = std::int64_t{1} << 32;  // elements of a row
 constexpr std::int64_t kSelectBelow = 8;   // a part of a row smaller than this fraction is selected first,
 constexpr std::int64_t kPlacesKept = 64;   // elements of a row whose places are written down for all rows
 constexpr std::int64_t kFilterBelow = 64;  // one smaller than this without writing the row down
 
-/// A key with its position. Up to 32 bits of key share one word with it.
+/// A key with its position. Up to 32 bits of key share one word with it, and so do more where a whole row is
+/// sorted (sort_packed.h).
 struct Wide {
   std::uint64_t key, position;
   friend bool operator<(const Wide& a, const Wide& b) {
@@ -47,9 +52,7 @@ inline std::int64_t position_of(const Wide& pair) { return static_cast<std::int6
 /// Byte `i` of an item's key, the least first.
 template <int KeyBytes, class Item>
 unsigned digit(const Item& item, int i) {
-  if constexpr (std::is_same_v<Item, Wide>)
-    return (item.key >> (8 * i)) & 255;
-  else if constexpr (sizeof(Item) > KeyBytes)
+  if constexpr (sizeof(Item) > KeyBytes)
     return (item >> (32 + 8 * i)) & 255;
   else
     return (item >> (8 * i)) & 255;
@@ -70,11 +73,11 @@ void over_parts(std::int64_t n, int parts, F f) {
 }
 
 /// Least significant byte first: stable, and a pass over a byte that all items share is left out. Sorts
-/// `items` with the help of `other`; returns where the result is.
+/// `items` with the help of `other`, by the bytes from `first` on; returns where the result is.
 template <int KeyBytes, class Item>
-Item* radix_sort(Item* items, Item* other, std::int64_t n, int parts) {
+Item* radix_sort(Item* items, Item* other, std::int64_t n, int parts, int first) {
   std::vector<std::array<std::int64_t, 256>> counts(static_cast<std::size_t>(parts));
-  for (int byte = 0; byte < KeyBytes; ++byte) {
+  for (int byte = first; byte < KeyBytes; ++byte) {
     over_parts(n, parts, [&](int part, std::int64_t begin, std::int64_t end) {
       auto& count = counts[static_cast<std::size_t>(part)];
       count.fill(0);
@@ -101,18 +104,71 @@ Item* radix_sort(Item* items, Item* other, std::int64_t n, int parts) {
   return items;
 }
 
-/// The first `kept` of n items in order; returns where they are. Pre: they are in their positions' order.
+/// Merges a[0, an) and b[0, bn), all of which are to come before the rest of both.
+template <class Item>
+void merge_runs(const Item* a, std::int64_t an, const Item* b, std::int64_t bn, Item* to) {
+  const Item *const a_end = a + an, *const b_end = b + bn;
+  while (a < a_end && b < b_end) {  // without a branch that nobody could predict
+    const bool second = *b < *a;
+    *to++ = second ? *b : *a;
+    b += second;
+    a += !second;
+  }
+  std::copy(b, b_end, std::copy(a, a_end, to));
+}
+
+/// How many of the first `count` of two merged runs are of the first.
+template <class Item>
+std::int64_t of_first(const Item* a, std::int64_t an, const Item* b, std::int64_t bn, std::int64_t count) {
+  std::int64_t low = std::max<std::int64_t>(0, count - bn), high = std::min(count, an);
+  while (low < high) {
+    const std::int64_t middle = low + (high - low) / 2;
+    if (!(b[count - middle - 1] < a[middle]))
+      low = middle + 1;
+    else
+      high = middle;
+  }
+  return low;
+}
+
+/// Parts are sorted one by one and merged in pairs, each pair by as many threads as there are for it.
+template <class Item>
+Item* sort_by_parts(QuickSort<Item> quick, Item* items, Item* other, std::int64_t n, int parts) {
+  over_parts(n, parts, [&](int, std::int64_t begin, std::int64_t end) {
+    quick(items + begin, other + begin, end - begin);
+  });
+  for (int width = 1; width < parts; width *= 2) {
+    const int pairs = (parts + 2 * width - 1) / (2 * width), slices = std::max(1, parts / pairs);
+    parallel_for(std::int64_t{pairs} * slices, 1, [&](std::int64_t first, std::int64_t last, int) {
+      for (std::int64_t task = first; task < last; ++task) {
+        const int pair = static_cast<int>(task) / slices, slice = static_cast<int>(task) % slices;
+        const auto bound = [&](int k) {
+          return part_begin(n, std::min((2 * pair + k) * width, parts), parts);
+        };
+        const Item *const a = items + bound(0), *const b = items + bound(1);
+        const std::int64_t an = bound(1) - bound(0), bn = bound(2) - bound(1);
+        const std::int64_t from = part_begin(an + bn, slice, slices),
+                           to = part_begin(an + bn, slice + 1, slices);
+        const std::int64_t a_from = of_first(a, an, b, bn, from), a_to = of_first(a, an, b, bn, to);
+        merge_runs(a + a_from, a_to - a_from, b + from - a_from, to - a_to - (from - a_from),
+                   other + bound(0) + from);
+      }
+    });
+    std::swap(items, other);
+  }
+  return items;
+}
+
+/// All n items in order; returns where they are. Pre: they are in the order of their bytes before `first`.
 template <int KeyBytes, class Item>
-Item* ordered(Item* items, Item* other, std::int64_t n, std::int64_t kept, int parts) {
-  if (kept < n / kSelectBelow) {
-    std::nth_element(items, items + kept, items + n);
-    // which are in no order: a radix sort of keys alone would leave equal ones in that
-    std::sort(items, items + kept);
+Item* ordered(Item* items, Item* other, std::int64_t n, int parts, int first = 0) {
+  if (n <= kRadixAbove) {
+    std::sort(items, items + n);
     return items;
   }
-  if (n > kRadixAbove) return radix_sort<KeyBytes>(items, other, n, parts);
-  std::sort(items, items + n);
-  return items;
+  if constexpr (KeyBytes >= 4)
+    if (const QuickSort<Item> quick = quick_sort<Item>()) return sort_by_parts(quick, items, other, n, parts);
+  return radix_sort<KeyBytes>(items, other, n, parts, first);
 }
 
 /// Where the results of a row go.
@@ -227,6 +283,10 @@ struct RowSort {
                   const KeyFunctions<T>& f, const RowOut<T>& to, std::int64_t to_stride, std::byte* workspace,
                   int parts) {
     Item* const items = reinterpret_cast<Item*>(workspace);
+    const bool selected = kept < n / kSelectBelow;
+    if constexpr (std::is_same_v<Item, Wide>)
+      if (!selected && n <= kMostPacked)
+        return run_packed(from, stride, n, kept, order, f, to, to_stride, workspace, parts);
     const bool few = kept < n / (kFilterBelow * parts);
     if (few) {
       filter(from, stride, n, kept, order, f, items, parts);
@@ -236,13 +296,43 @@ struct RowSort {
         for (std::int64_t i = begin; i < end; ++i) items[i] = item_at(from, stride, i, order);
       });
     }
-    const Item* const sorted =
-        few ? items : ordered<static_cast<int>(sizeof(T))>(items, items + n, n, kept, parts);
+    const Item* sorted = items;
+    if (!few && (selected || std::is_same_v<Item, Wide>)) {
+      std::nth_element(items, items + std::min(kept, n - 1), items + n);
+      // which are in no order: a radix sort of keys alone would leave equal ones in that
+      std::sort(items, items + kept);
+    } else if constexpr (!std::is_same_v<Item, Wide>) {
+      if (!few) sorted = ordered<static_cast<int>(sizeof(T))>(items, items + n, n, parts);
+    }
     over_parts(kept, kept > kParallelAbove ? parts : 1, [&](int, std::int64_t begin, std::int64_t end) {
       for (std::int64_t i = begin; i < end; ++i)
         put(sorted[i], order.descending, from, stride, to, i * to_stride);
     });
     if (!Positions && order.by_position) keep_order_of_equals(from, stride, to.values, to_stride, kept);
+  }
+
+  /// A whole row, its keys and positions in one word.
+  static void run_packed(const T* from, std::int64_t stride, std::int64_t n, std::int64_t kept, Order order,
+                         const KeyFunctions<T>& f, const RowOut<T>& to, std::int64_t to_stride,
+                         std::byte* workspace, int parts)
+    requires std::is_same_v<Item, Wide>
+  {
+    const PackFunctions pack = pack_functions();
+    auto* const keys = reinterpret_cast<std::uint64_t*>(workspace);
+    over_parts(n, parts, [&](int, std::int64_t begin, std::int64_t end) {
+      f.keys(from + begin * stride, stride, end - begin, order.by_position, order.descending, keys + begin);
+    });
+    const Packed packed = pack.pack(keys, n, keys + n);
+    std::uint64_t* const items =
+        ordered<8>(keys + n, keys + 2 * n, n, parts, std::bit_width(packed.positions) / 8);
+    pack.settle(packed, keys, items, n);
+    over_parts(kept, kept > kParallelAbove ? parts : 1, [&](int, std::int64_t begin, std::int64_t end) {
+      for (std::int64_t i = begin; i < end; ++i) {
+        const auto at = static_cast<std::int64_t>(items[i] & packed.positions);
+        if (to.positions) to.positions[i * to_stride] = at;
+        if (to.values) to.values[i * to_stride] = from[at * stride];
+      }
+    });
   }
 
   /// An item's element. Keys of floats do not tell zeros apart, nor NaN.

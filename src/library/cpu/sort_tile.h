@@ -11,37 +11,33 @@
 
 namespace kiln::cpu::sorting {
 
-/// A tile of rows sorted side by side: the items of its rows one after the other, then of each place of all
-/// rows, which is a line.
+/// A tile of rows sorted side by side: the items of each place of all rows, which is a line, and their keys
+/// and items row by row.
 template <class T, bool Positions>
 class Tile {
  public:
   using Row = RowSort<T, Positions>;
-  static constexpr bool kPaired =
-      std::is_same_v<typename Row::Item, Wide>;                 // positions have lines of their own
-  static constexpr bool kNarrow = Positions && sizeof(T) <= 2;  // key and position in 4 bytes
-  using Item = std::conditional_t<kPaired, std::uint64_t,
+  static constexpr bool kPacked = std::is_same_v<typename Row::Item, Wide>;  // see sort_packed.h
+  static constexpr bool kNarrow = Positions && sizeof(T) <= 2;               // key and position in 4 bytes
+  using Item = std::conditional_t<kPacked, std::uint64_t,
                                   std::conditional_t<kNarrow, std::uint32_t, typename Row::Item>>;
-  using Order = std::conditional_t<kPaired, PairSort, TileSort<Item>>;
   static constexpr std::int64_t kRows = kNetworkRows<Item>;
   static constexpr std::int64_t kRoom = 64;                  // lines
   static constexpr std::int64_t kMost = kNetworkMost<Item>;  // elements of a row
   static_assert(kMost <= 1 << 16, "positions of two bytes");
   struct Functions {
-    Order order;
+    TileSort<Item> order;
     TransposeRows<Item> rows;  // or, if null:
     TransposeSquares<Item> transpose;
     KeyFunctions<T> keys;
     OrderLines<Item> lines;
     std::conditional_t<Positions, ItemFunctions<Key<T>, Item>, bool> items;
+    PackFunctions packing;
   };
   static Functions functions() {
-    Functions f{
-        {}, transpose_rows<Item>(), transpose_squares<Item>(), key_functions<T>(), order_lines<Item>(), {}};
-    if constexpr (kPaired)
-      f.order = pair_sort();
-    else
-      f.order = tile_sort<Item>();
+    Functions f{tile_sort<Item>(),  transpose_rows<Item>(), transpose_squares<Item>(),
+                key_functions<T>(), order_lines<Item>(),    {},
+                pack_functions()};
     if constexpr (Positions) f.items = item_functions<Key<T>, Item>();
     return f;
   }
@@ -50,6 +46,7 @@ class Tile {
     Functions f = functions();
     const bool by_table;       // a register of two elements stored in different ones would wait for both
     LineOrder<Item> in, out;   // where rows have so few elements, or so few are kept
+    LineOrder<Item> whole;     // back to rows with all their elements
     std::vector<Item> places;  // of the elements of short rows, all rows of a tile
     Shared(std::int64_t n, std::int64_t kept)
         : by_table(!f.rows || (sizeof(Item) == 8 && n <= LineOrder<Item>::kMost)) {
@@ -57,6 +54,8 @@ class Tile {
         in.set(n, [&](std::int64_t e) { return e % kRows * n + e / kRows; });
       if (by_table && kept <= LineOrder<Item>::kMost)
         out.set(kept, [&](std::int64_t e) { return e % kept * kRows + e / kept; });
+      if (kPacked && by_table && n <= LineOrder<Item>::kMost)
+        whole.set(n, [&](std::int64_t e) { return e % n * kRows + e / n; });
       if (sizeof(Item) == sizeof(T) || n > kPlacesKept) return;
       for (std::int64_t e = 0; e < kRows * n; ++e) places.push_back(static_cast<Item>(e % n));
     }
@@ -66,7 +65,7 @@ class Tile {
   /// Lines of each part of the workspace: several tiles of short rows.
   static std::int64_t room(std::int64_t length) { return std::max(lines(length), kRoom); }
   static std::size_t bytes(std::int64_t length) {
-    return static_cast<std::size_t>((4 * room(length) + 1) * kNetworkLine);
+    return static_cast<std::size_t>((3 * room(length) + 1) * kNetworkLine);
   }
 
   Tile(const Sort& call, const Rows& rows, std::byte* memory)
@@ -75,9 +74,8 @@ class Tile {
         lines_(lines(rows.length)),
         beginnings_(call.in, call.axis),
         items_(reinterpret_cast<Item*>(memory)),
-        positions_(reinterpret_cast<std::uint64_t*>(memory + room(rows.length) * kNetworkLine)),
-        keys_(reinterpret_cast<Key<T>*>(memory + 2 * room(rows.length) * kNetworkLine)),
-        by_row_(reinterpret_cast<Item*>(memory + 3 * room(rows.length) * kNetworkLine)) {}
+        keys_(reinterpret_cast<Key<T>*>(memory + room(rows.length) * kNetworkLine)),
+        by_row_(reinterpret_cast<Item*>(memory + 2 * room(rows.length) * kNetworkLine)) {}
 
   /// Tiles of short adjoining rows that are sorted together, each step for all of them; 1: each by itself.
   /// One has so few elements that its next step would wait for what the last one stored, and that each step
@@ -120,12 +118,10 @@ class Tile {
   void sort(std::int64_t first, std::int64_t count, const Shared& shared) {
     first_ = first, count_ = count;
     fill(shared);
-    if constexpr (kPaired)
-      shared.f.order(items_, positions_, rows_.length);
-    else
-      shared.f.order(items_, rows_.length, call_.kept);
+    const std::int64_t ordered = exact_ ? call_.kept : rows_.length;
+    shared.f.order(items_, rows_.length, ordered);
     if constexpr (Positions)
-      drain(shared);
+      drain(shared, ordered);
     else
       drain_values(shared);
     order_equals(shared);
@@ -165,7 +161,14 @@ class Tile {
         f.keys.keys(row(r), stride, n, call_.by_position, call_.descending, keys_ + r * n);
     std::fill(keys_ + count_ * n, keys_ + kRows * n, Key<T>{0});
     const Item* from = nullptr;
-    if constexpr (sizeof(Item) == sizeof(T)) {
+    if constexpr (kPacked) {
+      exact_ = true;
+      for (std::int64_t r = 0; r < kRows; ++r) {
+        packed_[r] = f.packing.pack(keys_ + r * n, n, by_row_ + r * n);
+        exact_ &= packed_[r].exact;
+      }
+      from = by_row_;
+    } else if constexpr (sizeof(Item) == sizeof(T)) {
       from = keys_;
     } else {
       constexpr int kShift = 4 * sizeof(Item);
@@ -183,66 +186,62 @@ class Tile {
       f.lines(shared.in, from, items_);
     else
       f.transpose(from, n, kRows, items_, kRows, kRows * kRows, lines_ / kRows);
-    if constexpr (kPaired)
-      for (std::int64_t i = 0; i < n; ++i)
-        std::fill_n(positions_ + i * kRows, kRows, static_cast<std::uint64_t>(i));
   }
 
-  /// The first lines, as many as are kept, row by row. Returns how far apart rows are.
-  std::int64_t to_rows(const Shared& shared, const Item* from) {
+  /// The first `count` lines, row by row: as many as are kept, or all. Returns how far apart rows are.
+  std::int64_t to_rows(const Shared& shared, std::int64_t count) {
     if (!shared.by_table) {
-      shared.f.rows(from, kRows, call_.kept, kRows, by_row_, call_.kept);
-      return call_.kept;
+      shared.f.rows(items_, kRows, count, kRows, by_row_, count);
+      return count;
     }
-    if (call_.kept <= LineOrder<Item>::kMost) {
-      shared.f.lines(shared.out, from, by_row_);
-      return call_.kept;
+    if (count <= LineOrder<Item>::kMost) {
+      shared.f.lines(count == call_.kept ? shared.out : shared.whole, items_, by_row_);
+      return count;
     }
-    shared.f.transpose(from, kRows, kRows * kRows, by_row_, lines_, kRows, lines(call_.kept) / kRows);
+    shared.f.transpose(items_, kRows, kRows * kRows, by_row_, lines_, kRows, lines(count) / kRows);
     return lines_;
   }
 
-  void drain(const Shared& shared) {
+  void drain(const Shared& shared, std::int64_t ordered) {
     const RowOut<T> out = out_of<T>(call_);
-    const std::int64_t stride = call_.in.strides[call_.axis], kept = call_.kept, inner = rows_.inner;
-    if constexpr (kPaired) {
-      for (std::int64_t r = 0; r < count_ && out.values; ++r)
-        for (std::int64_t i = 0; i < kept; ++i)
-          out.values[out_of_row(r) + i * inner] = Row::value_in(
-              {items_[i * kRows + r], positions_[i * kRows + r]}, call_.descending, row(r), stride);
-      if (!out.positions) return;
-    }
-    const Item* lines = items_;
-    if constexpr (kPaired) lines = positions_;
-    const std::int64_t pitch = to_rows(shared, lines);
-    constexpr Item kPosition = kPaired ? ~Item{0} : (Item{1} << (4 * sizeof(Item))) - 1;
+    const std::int64_t kept = call_.kept, inner = rows_.inner;
+    const std::int64_t pitch = to_rows(shared, ordered);
+    const Item position = kPacked ? static_cast<Item>(packed_[0].positions)
+                                  : static_cast<Item>((std::uint64_t{1} << (4 * sizeof(Item))) - 1);
+    if constexpr (kPacked)
+      for (std::int64_t r = 0; r < count_; ++r)
+        shared.f.packing.settle(packed_[r], keys_ + r * rows_.length, by_row_ + r * pitch, ordered);
     const bool adjoin = inner == 1 && pitch == kept;
     if (out.positions && adjoin)
-      shared.f.items.positions(by_row_, count_ * kept, kPosition, out.positions + out_of_row(0));
-    if (adjoin && (kPaired || !out.values)) return;
+      shared.f.items.positions(by_row_, count_ * kept, position, out.positions + out_of_row(0));
+    if (adjoin && !out.values) return;
     for (std::int64_t r = 0; r < count_; ++r) {
       const Item* const from = by_row_ + r * pitch;
       const std::int64_t to = out_of_row(r);
       if (out.positions && inner == 1)
-        shared.f.items.positions(from, kept, kPosition, out.positions + to);
+        shared.f.items.positions(from, kept, position, out.positions + to);
       else if (out.positions)
         for (std::int64_t i = 0; i < kept; ++i)
-          out.positions[to + i * inner] = static_cast<std::int64_t>(from[i] & kPosition);
-      if constexpr (!kPaired)
-        for (std::int64_t i = 0; i < kept && out.values; ++i) {
-          const auto key = static_cast<Key<T>>(from[i] >> (4 * sizeof(Item)));
-          out.values[to + i * inner] =
-              Row::value_in(pair_of<T>(key, static_cast<std::int64_t>(from[i] & kPosition)), call_.descending,
-                            row(r), stride);
-        }
+          out.positions[to + i * inner] = static_cast<std::int64_t>(from[i] & position);
+      for (std::int64_t i = 0; i < kept && out.values; ++i)
+        out.values[to + i * inner] = value_of_item(from[i], static_cast<std::int64_t>(from[i] & position), r);
     }
+  }
+
+  T value_of_item(Item item, std::int64_t position, std::int64_t r) const {
+    const std::int64_t stride = call_.in.strides[call_.axis];
+    if constexpr (kPacked)
+      return row(r)[position * stride];
+    else
+      return Row::value_in(pair_of<T>(static_cast<Key<T>>(item >> (4 * sizeof(Item))), position),
+                           call_.descending, row(r), stride);
   }
 
   void drain_values(const Shared& shared) {
     const Functions& f = shared.f;
     T* const values = static_cast<T*>(call_.values);
     const std::int64_t kept = call_.kept, inner = rows_.inner;
-    const std::int64_t pitch = to_rows(shared, items_);
+    const std::int64_t pitch = to_rows(shared, kept);
     if (inner == 1 && pitch == kept)
       return f.keys.values(by_row_, count_ * kept, call_.descending, values + out_of_row(0));
     for (std::int64_t r = 0; r < count_; ++r) {
@@ -261,10 +260,11 @@ class Tile {
   const std::int64_t lines_;
   const Beginnings beginnings_;
   Item* const items_;
-  std::uint64_t* const positions_;
   Key<T>* const keys_;
   Item* const by_row_;
   std::int64_t first_ = 0, count_ = 0;
+  Packed packed_[kRows];  // of each row
+  bool exact_ = true;     // all of them
 };
 
 }  // namespace kiln::cpu::sorting
