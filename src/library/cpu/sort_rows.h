@@ -262,6 +262,19 @@ struct RowSort {
       if (const Item item = item_at(from, stride, i, order); best.takes(item)) best.take(item);
   }
 
+  static void write_items(const T* from, std::int64_t stride, std::int64_t begin, std::int64_t end,
+                          Order order, const KeyFunctions<T>& f, Item* items) {
+    if constexpr (!Positions)
+      return f.keys(from + begin * stride, stride, end - begin, order.by_position, order.descending,
+                    items + begin);
+    for (std::int64_t i = begin; i < end; i += kKeyBlock) {
+      alignas(64) Key<T> keys[kKeyBlock];
+      const std::int64_t here = std::min(kKeyBlock, end - i);
+      f.keys(from + i * stride, stride, here, order.by_position, order.descending, keys);
+      for (std::int64_t k = 0; k < here; ++k) items[i + k] = item_of(keys[k], i + k);
+    }
+  }
+
   /// The first `kept` items, unordered, in front of `items`.
   static void filter(const T* from, std::int64_t stride, std::int64_t n, std::int64_t kept, Order order,
                      const KeyFunctions<T>& f, Item* items, int parts) {
@@ -293,7 +306,7 @@ struct RowSort {
       std::sort(items, items + kept);
     } else {
       over_parts(n, parts, [&](int, std::int64_t begin, std::int64_t end) {
-        for (std::int64_t i = begin; i < end; ++i) items[i] = item_at(from, stride, i, order);
+        write_items(from, stride, begin, end, order, f, items);
       });
     }
     const Item* sorted = items;
@@ -305,8 +318,7 @@ struct RowSort {
       if (!few) sorted = ordered<static_cast<int>(sizeof(T))>(items, items + n, n, parts);
     }
     over_parts(kept, kept > kParallelAbove ? parts : 1, [&](int, std::int64_t begin, std::int64_t end) {
-      for (std::int64_t i = begin; i < end; ++i)
-        put(sorted[i], order.descending, from, stride, to, i * to_stride);
+      put(sorted + begin, end - begin, order.descending, from, stride, f, to + begin * to_stride, to_stride);
     });
     if (!Positions && order.by_position) keep_order_of_equals(from, stride, to.values, to_stride, kept);
   }
@@ -349,13 +361,21 @@ struct RowSort {
     return value_of<T>(key);
   }
 
-  static void put(const Item& item, bool descending, const T* from, std::int64_t stride, const RowOut<T>& to,
-                  std::int64_t at) {
+  /// Writes `n` sorted items.
+  static void put(const Item* items, std::int64_t n, bool descending, const T* from, std::int64_t stride,
+                  const KeyFunctions<T>& f, const RowOut<T>& to, std::int64_t to_stride) {
     if constexpr (Positions) {
-      if (to.positions) to.positions[at] = position_of(item);
-      if (to.values) to.values[at] = value_in(item, descending, from, stride);
+      if (to.positions && to_stride == 1)
+        for (std::int64_t i = 0; i < n; ++i) to.positions[i] = position_of(items[i]);
+      else if (to.positions)
+        for (std::int64_t i = 0; i < n; ++i) to.positions[i * to_stride] = position_of(items[i]);
+      for (std::int64_t i = 0; i < n && to.values; ++i)
+        to.values[i * to_stride] = value_in(items[i], descending, from, stride);
+    } else if (to_stride == 1) {
+      f.values(items, n, descending, to.values);
     } else {
-      to.values[at] = value_of<T>(descending ? static_cast<Key<T>>(~item) : item);
+      for (std::int64_t i = 0; i < n; ++i)
+        to.values[i * to_stride] = value_of<T>(descending ? static_cast<Key<T>>(~items[i]) : items[i]);
     }
   }
 };
