@@ -4,6 +4,7 @@
 #include "device/cpu/threads.h"
 #include "library/cpu/gemm_micro.h"
 #include "library/cpu/gemm_pack.h"
+#include "library/cpu/gemm_shared.h"
 #include "library/cpu/gemm_thin.h"
 
 #include <algorithm>
@@ -13,8 +14,6 @@
 
 namespace kiln::cpu {
 namespace {
-
-using library::Matmul;
 
 constexpr std::int64_t kDepth = 384;                      // k block: an a panel of 14 rows is 21 KiB of L1
 constexpr std::int64_t kTileRows = 168, kTileCols = 256;  // a tile's operands and result stay in L2
@@ -26,13 +25,10 @@ constexpr std::int64_t kFewBlocks = 2;     // of rows that a panel is read for: 
 constexpr std::int64_t kFewRows = 16;      // of products that take the time of reading b
 constexpr std::int64_t kNearBlock = 4096;  // elements of b where it lies: whole rows, which stay in L1
 
-std::int64_t batches(const Matmul& call) {
-  std::int64_t count = 1;
-  for (int i = 0; i < call.batch_rank; ++i) count *= call.batch[i];
-  return count;
-}
-
-std::int64_t round_up(std::int64_t n, std::int64_t to) { return (n + to - 1) / to * to; }
+/// Panels of columns that rows of a are read for where they lie: packing elements of 4 bytes, by registers,
+/// pays for more of them.
+template <class C>
+constexpr std::int64_t kFewPanels = sizeof(C) == 4 ? 4 : 16;
 
 /// One product of two matrices; T is stored, C computed.
 template <class T, class C = typename ComputeOf<T>::type>
@@ -59,9 +55,12 @@ class Product {
         call_(call),
         way_(way_of(call)),
         packs_in_tiles_(one_row_of_tiles(call)),
+        a_in_tiles_(one_column_of_tiles(call)),
         micro_(micro<C>(call.strict)),
         in_place_(std::is_same_v<T, C> && packs_in_tiles_ && m_ <= kFewBlocks * micro_.mr &&
-                  strided(call.b) && b_col_ == 1) {}
+                  strided(call.b) && b_col_ == 1),
+        a_in_place_(std::is_same_v<T, C> && a_in_tiles_ && strided(call.a) && a_col_ == 1 &&
+                    n_ <= kFewPanels<C> * micro_.nr && rows_in_different_sets()) {}
 
   /// Elements of C of workspace: the packed operands of one k slab, then sums of all slabs so far.
   static std::int64_t workspace(const Matmul& call) {
@@ -72,7 +71,7 @@ class Product {
       case Way::Packed: break;
     }
     const Micro<C>& micro = cpu::micro<C>(call.strict);
-    const std::int64_t rows = round_up(call.m, micro.mr),
+    const std::int64_t rows = one_column_of_tiles(call) ? 0 : round_up(call.m, micro.mr),
                        cols = one_row_of_tiles(call) ? 0 : round_up(call.n, micro.nr);
     const std::int64_t slab = slab_of(call.k, rows + cols);
     const bool sums = slab < call.k && (call.epilogue || !std::is_same_v<T, C>);
@@ -88,7 +87,8 @@ class Product {
       case Way::Thin: return thin(workspace);
       case Way::Packed: break;
     }
-    const std::int64_t rows = round_up(m_, micro_.mr), cols = packs_in_tiles_ ? 0 : round_up(n_, micro_.nr);
+    const std::int64_t rows = a_in_tiles_ ? 0 : round_up(m_, micro_.mr),
+                       cols = packs_in_tiles_ ? 0 : round_up(n_, micro_.nr);
     slab_ = slab_of(k_, rows + cols);
     a_packed_ = workspace;
     b_packed_ = workspace + round_up(rows * slab_, 16);
@@ -127,6 +127,15 @@ class Product {
 
   /// Each panel of b is read by one tile alone.
   static bool one_row_of_tiles(const Matmul& call) { return call.m <= kTileRows && call.n >= call.m; }
+  /// Each panel of a is read by one tile alone, and there are tiles for all threads.
+  static bool one_column_of_tiles(const Matmul& call) {
+    return !one_row_of_tiles(call) && call.n <= kTileCols && call.m >= 8 * kMostRows * thread_count();
+  }
+  /// Whether the first cache holds so many rows of a side by side where they lie.
+  bool rows_in_different_sets() const {
+    constexpr std::int64_t kPage = 4096, kWays = 8;
+    return micro_.mr <= kWays || a_row_ * static_cast<std::int64_t>(sizeof(T)) % kPage != 0;
+  }
   static bool strided(const library::MatrixStack& s) { return !s.row_offsets && !s.col_offsets; }
   static bool is_vector(const Matmul& call) {
     return (call.n == 1 || call.m == 1) && strided(call.a) && strided(call.b);
@@ -206,7 +215,8 @@ class Product {
     tile_cols_ = round_up(std::min(n_, kTileCols), micro_.nr);
     if (serial()) return;
     const std::int64_t wanted = 4 * thread_count(), least = (packs_in_tiles_ ? 1 : 2) * micro_.nr;
-    while (tiles() < wanted && tile_cols_ > least) tile_cols_ = round_up(tile_cols_ / 2, micro_.nr);
+    while (tiles() < wanted && tile_cols_ > least && !a_in_tiles_)
+      tile_cols_ = round_up(tile_cols_ / 2, micro_.nr);
     if (packs_in_tiles_) return;
     while (tiles() < wanted && tile_rows_ > 2 * micro_.mr) tile_rows_ = round_up(tile_rows_ / 2, micro_.mr);
   }
@@ -228,7 +238,7 @@ class Product {
   }
 
   void pack() {
-    const std::int64_t a_panels = (m_ + micro_.mr - 1) / micro_.mr,
+    const std::int64_t a_panels = a_in_tiles_ ? 0 : (m_ + micro_.mr - 1) / micro_.mr,
                        b_panels = packs_in_tiles_ ? 0 : (n_ + micro_.nr - 1) / micro_.nr;
     const std::int64_t grain = std::max<std::int64_t>(1, 16384 / (depth_ * micro_.mr + 1));
     each(a_panels + b_panels, grain, [&](std::int64_t i) {
@@ -256,8 +266,8 @@ class Product {
     // A row is a whole number of cache lines, and not of pages: rows of one panel then lie in different sets.
     const std::int64_t ld = round_up(tile_cols_, 64 / static_cast<std::int64_t>(sizeof(C))) + 64 / sizeof(C);
     const auto bytes = static_cast<std::size_t>(tile_rows_ * ld) * sizeof(C);
-    const auto panel =
-        packs_in_tiles_ ? static_cast<std::size_t>(std::min(kDepth, depth_) * micro_.nr) * sizeof(C) : 0;
+    const std::int64_t lines = packs_in_tiles_ ? micro_.nr : a_in_tiles_ && !a_in_place_ ? tile_rows_ : 0;
+    const auto panel = static_cast<std::size_t>(std::min(kDepth, depth_) * lines) * sizeof(C);
     std::byte* const memory = scratch(panel + 64 + bytes + 64 + finish_memory());
     C* const packed = reinterpret_cast<C*>(memory);
     std::byte* const of_sums = memory + round_up(static_cast<std::int64_t>(panel), 64);
@@ -267,24 +277,13 @@ class Product {
       for (std::int64_t r = 0; r < rows; ++r) std::copy_n(sums_ + (row0 + r) * n_ + col0, cols, sum + r * ld);
     const std::int64_t step = in_place_ ? std::clamp<std::int64_t>(kNearBlock / cols, 16, kDepth) : kDepth;
     for (std::int64_t p = 0; p < depth_; p += step) {
-      const std::int64_t depth = std::min(step, depth_ - p);
-      for (std::int64_t c = 0; c < cols; c += micro_.nr) {
-        const std::int64_t used = std::min<std::int64_t>(micro_.nr, cols - c);
-        const bool first = first_slab && p == 0, here = in_place_ && used % (micro_.nr / 2) == 0;
-        if (packs_in_tiles_ && !here)
-          pack_panel(b_, b_cols_.from(col0 + c), b_rows_.from(k0_ + p), used, micro_.nr, depth, packed);
-        const C* b = packs_in_tiles_ ? packed : b_packed_ + (col0 + c) * depth_ + p * micro_.nr;
-        if (here) b = reinterpret_cast<const C*>(b_) + (k0_ + p) * b_row_ + col0 + c;
-        for (std::int64_t r = 0; r < rows; r += micro_.mr) {
-          const C* const a = a_packed_ + (row0 + r) * depth_ + p * micro_.mr;
-          C* const to = sum + r * ld + c;
-          if (rows - r >= micro_.mr && 2 * used > micro_.nr && !here)
-            micro_.run(depth, a, b, to, ld, first);
-          else
-            micro_.direct(std::min<std::int64_t>(rows - r, micro_.mr), used)(
-                depth, a, 1, micro_.mr, b, here ? b_row_ : micro_.nr, to, ld, first);
-        }
-      }
+      const Step here{row0, col0, rows, cols, p, std::min(step, depth_ - p), first_slab && p == 0};
+      if (a_in_tiles_ && !a_in_place_)
+        for (std::int64_t r = 0; r < rows; r += micro_.mr)
+          pack_panel(a_, a_rows_.from(row0 + r), a_cols_.from(k0_ + p),
+                     std::min<std::int64_t>(micro_.mr, rows - r), micro_.mr, here.depth,
+                     packed + r * here.depth);
+      for (std::int64_t c = 0; c < cols; c += micro_.nr) columns_of(here, c, packed, sum + c, ld);
     }
     if (last_slab && epilogue_)
       return finish(row0, col0, rows, cols, sum, ld,
@@ -296,6 +295,34 @@ class Product {
       } else {
         std::copy_n(sum + r * ld, cols, sums_ + at);
       }
+    }
+  }
+
+  /// Some steps of k, of one tile.
+  struct Step {
+    std::int64_t row, col, rows, cols;
+    std::int64_t begin, depth;  // in the slab
+    bool first;
+  };
+
+  /// One panel of columns of a tile. `packed`: what was packed, or is to be packed, for this tile alone.
+  void columns_of(const Step& s, std::int64_t c, C* packed, C* to, std::int64_t ld) const {
+    const std::int64_t used = std::min<std::int64_t>(micro_.nr, s.cols - c);
+    const bool here = in_place_ && used % (micro_.nr / 2) == 0;
+    if (packs_in_tiles_ && !here)
+      pack_panel(b_, b_cols_.from(s.col + c), b_rows_.from(k0_ + s.begin), used, micro_.nr, s.depth, packed);
+    const C* b = packs_in_tiles_ ? packed : b_packed_ + (s.col + c) * depth_ + s.begin * micro_.nr;
+    if (here) b = reinterpret_cast<const C*>(b_) + (k0_ + s.begin) * b_row_ + s.col + c;
+    for (std::int64_t r = 0; r < s.rows; r += micro_.mr, to += micro_.mr * ld) {
+      const C* a =
+          a_in_tiles_ ? packed + r * s.depth : a_packed_ + (s.row + r) * depth_ + s.begin * micro_.mr;
+      if (a_in_place_) a = reinterpret_cast<const C*>(a_) + (s.row + r) * a_row_ + k0_ + s.begin;
+      if (s.rows - r >= micro_.mr && 2 * used > micro_.nr && !here && !a_in_place_)
+        micro_.run(s.depth, a, b, to, ld, s.first);
+      else
+        micro_.direct(std::min<std::int64_t>(s.rows - r, micro_.mr), used)(
+            s.depth, a, a_in_place_ ? a_row_ : 1, a_in_place_ ? 1 : micro_.mr, b, here ? b_row_ : micro_.nr,
+            to, ld, s.first);
     }
   }
 
@@ -430,8 +457,10 @@ class Product {
   const Matmul& call_;
   const Way way_;
   bool packs_in_tiles_;  // panels of b, each where it is used
+  bool a_in_tiles_;      // panels of a, likewise
   const Micro<C>& micro_;
-  bool in_place_;  // … or, for few rows, read where they lie
+  bool in_place_;    // … or, for few rows, read where they lie
+  bool a_in_place_;  // the same of a for few columns
   std::int64_t slab_ = 0, k0_ = 0, depth_ = 0;
   std::int64_t tile_rows_ = 0, tile_cols_ = 0;
   C* a_packed_ = nullptr;
@@ -460,69 +489,6 @@ bool split_batches(const Matmul& call) {
   const bool few = call.m <= kFewRows && count % thread_count() == 0;
   return count > 1 && (count >= 4 * thread_count() || few || work < kSerialWork) && work < kSharedWork;
 }
-
-/// A matrix times a column as a row times a matrix where operands lie at offsets: epilogues of vectors run
-/// along one row.
-Matmul as_a_row(Matmul call) {
-  const auto table = [](const library::MatrixStack& s) { return s.row_offsets || s.col_offsets; };
-  if (call.n != 1 || (!table(call.a) && !table(call.b))) return call;
-  std::swap(call.a, call.b);
-  std::swap(call.m, call.n);
-  for (library::MatrixStack* s : {&call.a, &call.b}) {
-    std::swap(s->row_stride, s->col_stride);
-    std::swap(s->row_offsets, s->col_offsets);
-  }
-  return call;
-}
-
-/// A call whose operands at offsets are row-major memory wherever all batches share them: laid out once
-/// instead of packed for each.
-template <class T>
-class Shared {
- public:
-  explicit Shared(const Matmul& call) : call_(as_a_row(call)), from_{call_.a, call_.b} {
-    dense(call_.a, call_.m, call_.k, 0);
-    dense(call_.b, call_.k, call_.n, 1);
-  }
-  const Matmul& call() const { return call_; }
-  std::size_t bytes() const { return bytes_; }
-
-  /// `memory`: of bytes().
-  void lay_out(std::byte* memory) {
-    for (int i = 0; i < 2; ++i) {
-      if (!dense_[i]) continue;
-      library::MatrixStack& to = i == 0 ? call_.a : call_.b;
-      to.data = memory + at_[i];
-      copy(from_[i], i == 0 ? call_.m : call_.k, i == 0 ? call_.k : call_.n,
-           reinterpret_cast<T*>(memory + at_[i]));
-    }
-  }
-
- private:
-  void dense(library::MatrixStack& s, std::int64_t rows, std::int64_t cols, int which) {
-    bool shared = batches(call_) > 1 && (s.row_offsets || s.col_offsets);
-    for (int i = 0; i < call_.batch_rank; ++i) shared &= call_.batch[i] == 1 || s.batch_strides[i] == 0;
-    if (!shared) return;
-    dense_[which] = true;
-    at_[which] = bytes_;
-    bytes_ += static_cast<std::size_t>(round_up(rows * cols * static_cast<std::int64_t>(sizeof(T)), 64));
-    s = {nullptr, cols, 1, {}, nullptr, nullptr};
-  }
-
-  static void copy(const library::MatrixStack& s, std::int64_t rows, std::int64_t cols, T* to) {
-    const Lines across{s.row_stride, s.row_offsets}, along{s.col_stride, s.col_offsets};
-    const T* const from = static_cast<const T*>(s.data);
-    parallel_for(rows, 1 + 65536 / cols, [&](std::int64_t begin, std::int64_t end, int) {
-      for (std::int64_t r = begin; r < end; ++r)
-        for (std::int64_t c = 0; c < cols; ++c) to[r * cols + c] = from[across[r] + along[c]];
-    });
-  }
-
-  Matmul call_;
-  const library::MatrixStack from_[2];
-  bool dense_[2] = {};
-  std::size_t at_[2] = {}, bytes_ = 0;
-};
 
 class CpuLibrary final : public library::Library {
  public:

@@ -194,6 +194,26 @@ TYPED_TEST(Gemm, ManyLinesTimesFewVectors) {
   }
 }
 
+/// Many rows times few columns: rows are read where they lie, or packed by the tile that reads them; those a
+/// page apart are packed.
+TYPED_TEST(Gemm, ManyRowsOfFewColumns) {
+  constexpr auto kPage = static_cast<std::int64_t>(4096 / sizeof(TypeParam));
+  for (const int threads : {1, 2}) {
+    this->use(threads);
+    const std::int64_t m = 8 * 14 * threads + 3;
+    for (const std::int64_t n : {17, 24, 33, 70, 129})
+      for (const std::int64_t k : {5, 40, 400}) {
+        check<TypeParam>(m, n, k);
+        if (n > 33) continue;
+        check<TypeParam>(m, n, k, {true, false, 1, 2, false, 1});
+        check<TypeParam>(m, n, k, {false, true, 3, 0, true, 1});
+        check<TypeParam>(m, n, k, {false, false, 0, 0, false, 2});
+        check<TypeParam>(m, n, k, {false, false, kPage - k, 0, false, 1});
+        check<TypeParam>(m, n, k, {}, 3, 5);
+      }
+  }
+}
+
 TYPED_TEST(Gemm, AcceptsAnyStrides) {
   for (bool ta : {false, true})
     for (bool tb : {false, true})
@@ -314,24 +334,27 @@ TEST(GemmBatch, BroadcastsByZeroStridesAndSplitsOverThreads) {
 TEST(GemmNumbers, BitsDoNotDependOnTheNumberOfThreads) {
   const Config before = config();
   std::mt19937 rng(1);
-  const std::int64_t m = 333, n = 417, k = 801;
-  std::vector<float> a(static_cast<std::size_t>(m * k)), b(static_cast<std::size_t>(k * n));
-  for (float& x : a) x = some<float>(rng) * 0.37f;
-  for (float& x : b) x = some<float>(rng) * 0.73f;
-  std::vector<float> first;
-  for (int threads : {1, 2, 7}) {
-    Config c = before;
-    c.num_threads = threads;
-    configure(c);
-    std::vector<float> out(static_cast<std::size_t>(m * n));
-    Matmul call;
-    call.m = m, call.n = n, call.k = k;
-    call.a = {a.data(), k, 1, {}};
-    call.b = {b.data(), n, 1, {}};
-    call.out = out.data();
-    run(call);
-    if (first.empty()) first = out;
-    EXPECT_EQ(std::memcmp(first.data(), out.data(), out.size() * sizeof(float)), 0) << threads;
+  for (const auto& [m, n, k] :
+       {std::array<std::int64_t, 3>{333, 417, 801}, {500, 33, 801}, {500, 150, 400}}) {
+    std::vector<float> a(static_cast<std::size_t>(m * k)), b(static_cast<std::size_t>(k * n));
+    for (float& x : a) x = some<float>(rng) * 0.37f;
+    for (float& x : b) x = some<float>(rng) * 0.73f;
+    std::vector<float> first;
+    for (int threads : {1, 2, 7}) {
+      Config c = before;
+      c.num_threads = threads;
+      configure(c);
+      std::vector<float> out(static_cast<std::size_t>(m * n));
+      Matmul call;
+      call.m = m, call.n = n, call.k = k;
+      call.a = {a.data(), k, 1, {}};
+      call.b = {b.data(), n, 1, {}};
+      call.out = out.data();
+      run(call);
+      if (first.empty()) first = out;
+      EXPECT_EQ(std::memcmp(first.data(), out.data(), out.size() * sizeof(float)), 0)
+          << threads << " threads, " << n << " columns";
+    }
   }
   configure(before);
 }
