@@ -59,8 +59,8 @@ class Product {
         micro_(micro<C>(call.strict)),
         in_place_(std::is_same_v<T, C> && packs_in_tiles_ && m_ <= kFewBlocks * micro_.mr &&
                   strided(call.b) && b_col_ == 1),
-        a_in_place_(std::is_same_v<T, C> && a_in_tiles_ && strided(call.a) && a_col_ == 1 &&
-                    n_ <= kFewPanels<C> * micro_.nr && rows_in_different_sets()) {}
+        a_in_place_(std::is_same_v<T, C> && a_in_tiles_ && n_ <= kFewPanels<C> * micro_.nr &&
+                    rows_in_runs()) {}
 
   /// Elements of C of workspace: the packed operands of one k slab, then sums of all slabs so far.
   static std::int64_t workspace(const Matmul& call) {
@@ -131,10 +131,20 @@ class Product {
   static bool one_column_of_tiles(const Matmul& call) {
     return !one_row_of_tiles(call) && call.n <= kTileCols && call.m >= 8 * kMostRows * thread_count();
   }
-  /// Whether the first cache holds so many rows of a side by side where they lie.
-  bool rows_in_different_sets() const {
-    constexpr std::int64_t kPage = 4096, kWays = 8;
-    return micro_.mr <= kWays || a_row_ * static_cast<std::int64_t>(sizeof(T)) % kPage != 0;
+  /// Whether most rows of a are equally far apart, as many as a block has, and their elements adjacent, in
+  /// runs long enough to be multiplied where they lie: those of windows are. Not if the first cache cannot
+  /// hold so many lines as far apart, because they are in one set.
+  bool rows_in_runs() const {
+    constexpr std::int64_t kLeastRows = 5, kLeastSteps = 8, kPage = 4096, kWays = 8;
+    std::int64_t rows = 0, steps = 0, step = 0;
+    for (std::int64_t i = 0; i < k_; ++steps) i += a_cols_.from(i).adjacent(k_ - i);
+    if (k_ < kLeastSteps * steps) return false;
+    for (std::int64_t i = 0; i < m_; ++rows) {
+      i += a_rows_.from(i).run(m_ - i, step);
+      if (micro_.mr > kWays && step * static_cast<std::int64_t>(sizeof(T)) % kPage == 0 && step != 0)
+        return false;
+    }
+    return m_ >= kLeastRows * rows;
   }
   static bool strided(const library::MatrixStack& s) { return !s.row_offsets && !s.col_offsets; }
   static bool is_vector(const Matmul& call) {
@@ -313,16 +323,31 @@ class Product {
       pack_panel(b_, b_cols_.from(s.col + c), b_rows_.from(k0_ + s.begin), used, micro_.nr, s.depth, packed);
     const C* b = packs_in_tiles_ ? packed : b_packed_ + (s.col + c) * depth_ + s.begin * micro_.nr;
     if (here) b = reinterpret_cast<const C*>(b_) + (k0_ + s.begin) * b_row_ + s.col + c;
+    if (a_in_place_) return rows_in_place(s, used, b, to, ld);
     for (std::int64_t r = 0; r < s.rows; r += micro_.mr, to += micro_.mr * ld) {
-      const C* a =
+      const C* const a =
           a_in_tiles_ ? packed + r * s.depth : a_packed_ + (s.row + r) * depth_ + s.begin * micro_.mr;
-      if (a_in_place_) a = reinterpret_cast<const C*>(a_) + (s.row + r) * a_row_ + k0_ + s.begin;
-      if (s.rows - r >= micro_.mr && 2 * used > micro_.nr && !here && !a_in_place_)
+      if (s.rows - r >= micro_.mr && 2 * used > micro_.nr && !here)
         micro_.run(s.depth, a, b, to, ld, s.first);
       else
         micro_.direct(std::min<std::int64_t>(s.rows - r, micro_.mr), used)(
-            s.depth, a, a_in_place_ ? a_row_ : 1, a_in_place_ ? 1 : micro_.mr, b, here ? b_row_ : micro_.nr,
-            to, ld, s.first);
+            s.depth, a, 1, micro_.mr, b, here ? b_row_ : micro_.nr, to, ld, s.first);
+    }
+  }
+
+  /// The same of rows of a where they lie, in runs of rows that are equally far apart.
+  void rows_in_place(const Step& s, std::int64_t used, const C* b, C* to, std::int64_t ld) const {
+    std::int64_t ends[kDepth], runs = 0, apart = 0;
+    for (std::int64_t p = 0; p < s.depth; ends[runs++] = p)
+      p += a_cols_.from(k0_ + s.begin + p).adjacent(s.depth - p);
+    for (std::int64_t r = 0, height; r < s.rows; r += height, to += height * ld) {
+      const Lines rows = a_rows_.from(s.row + r);
+      height = rows.run(std::min<std::int64_t>(s.rows - r, micro_.mr), apart);
+      const auto multiply = micro_.direct(height, used);
+      const C* const a = reinterpret_cast<const C*>(a_) + rows[0];
+      for (std::int64_t i = 0, p = 0; i < runs; p = ends[i++])
+        multiply(ends[i] - p, a + a_cols_[k0_ + s.begin + p], apart, 1, b + p * micro_.nr, micro_.nr, to, ld,
+                 s.first && p == 0);
     }
   }
 

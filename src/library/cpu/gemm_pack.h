@@ -22,6 +22,22 @@ struct Lines {
   std::int64_t first = 0;
   std::int64_t operator[](std::int64_t i) const { return at ? at[first + i] : (first + i) * stride; }
   Lines from(std::int64_t i) const { return {stride, at, first + i}; }
+  /// How many lines from the first on, of n, are equally far apart; `step`: how far, where it is more than
+  /// one.
+  std::int64_t run(std::int64_t n, std::int64_t& step) const {
+    step = n > 1 ? (*this)[1] - (*this)[0] : 0;
+    std::int64_t count = std::min<std::int64_t>(n, 2);
+    if (!at) return n;
+    while (count < n && (*this)[count] - (*this)[count - 1] == step) ++count;
+    return count;
+  }
+  /// The same of adjacent ones.
+  std::int64_t adjacent(std::int64_t n) const {
+    if (!at) return stride == 1 ? n : std::min<std::int64_t>(n, 1);
+    std::int64_t count = 1;
+    while (count < n && (*this)[count] == (*this)[0] + count) ++count;
+    return count;
+  }
 };
 
 /// The type an element type is multiplied and summed in.

@@ -209,7 +209,9 @@ TYPED_TEST(Gemm, ManyRowsOfFewColumns) {
         check<TypeParam>(m, n, k, {false, true, 3, 0, true, 1});
         check<TypeParam>(m, n, k, {false, false, 0, 0, false, 2});
         check<TypeParam>(m, n, k, {false, false, kPage - k, 0, false, 1});
-        check<TypeParam>(m, n, k, {}, 3, 5);
+        for (const int run : {5, 16, 100}) check<TypeParam>(m, n, k, {}, 3, run);
+        check<TypeParam>(m, n, k, {}, 2, 16);
+        check<TypeParam>(m, n, k, {false, false, 2, 0, false, 1}, 1, 9);
       }
   }
 }
