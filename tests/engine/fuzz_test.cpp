@@ -226,6 +226,8 @@ TEST(Fuzz, ProgramsWhosePositionsVary) {
   // a predicate of which a part differs between lanes, and another changes in the loop inside; the load is
   // placed outside the loop that asks for it
   check(895001323, "positions", compare_positions, test::random_program);
+  // a tensor turned around, whose buffer begins at a start
+  check(2918270012, "positions", compare_positions, test::random_program);
   fuzz("positions", number("KILN_TEST_FUZZ_SEED", 1) + 7000000, number("KILN_TEST_FUZZ_SECONDS", 20) / 2,
        compare_positions);
 }
