@@ -383,6 +383,10 @@ Why Fuser::needs_rows(const Group& a, const Group& b, bool dependent) const {
   n.length = r.points / std::max<std::int64_t>(n.rows, 1);
   n.columns = r.columns();
   n.run = r.last_kept();
+  std::int64_t bytes = 0;
+  for (const NodeId in : inputs_of(a, b))
+    if (g_[in].numel >= r.points) bytes += size_of(g_[in].dtype);
+  n.bytes = std::min(n.bytes, bytes);  // some of wider ones are still there, too
   return schedule::refuse_norm(n, t_);
 }
 

@@ -525,12 +525,14 @@ Schedule schedule_cpu(const Facts& f, const Target& t) {
 /// Whether a GPU reads elements twice and writes them sooner in one kernel of so many items, which may leave
 /// multiprocessors without work, than in a kernel for each time. `held`: the one kernel reads them once. Rows
 /// that no cache has for the second time take so long that the last round of them counts.
-bool faster_together(std::int64_t items, std::int64_t total, bool columns, bool held, const Target& t) {
+bool faster_together(const NormFacts& f, std::int64_t items, const Target& t) {
+  const std::int64_t total = f.rows * f.length;
+  const bool held = !f.columns && f.length <= t.held;
   const double bytes = 4.0 * static_cast<double>(total);
-  const double at_once = t.threads * (columns ? kColumnBlocks : 1.0),
+  const double at_once = t.threads * (f.columns ? kColumnBlocks : 1.0),
                rounds = static_cast<double>(items) / at_once;
-  const bool cached = held || 6 * total <= items * t.l2_bytes;  // one and a half rows
-  const double busy = columns || cached ? std::min(1.0, rounds) : rounds / std::ceil(rounds);
+  const bool cached = held || 3 * f.bytes * total <= 2 * items * t.l2_bytes;  // one and a half rows
+  const double busy = f.columns || cached ? std::min(1.0, rounds) : rounds / std::ceil(rounds);
   return (held ? 2 : 4) * bytes / t.bytes_per_ns / busy <= 4 * bytes / t.bytes_per_ns + 2 * t.launch_ns;
 }
 
@@ -564,8 +566,7 @@ Why refuse_norm(const NormFacts& f, const Target& target) {
     if (10 * f.rows < 7 * target.threads * stripe)
       return because(FusionReason::TooFewRows, f.rows / stripe, what, target.threads, total);
   }
-  if (target.gpu ? !faster_together(items, total, f.columns, !f.columns && f.length <= target.held, target)
-                 : items < target.threads)
+  if (target.gpu ? !faster_together(f, items, target) : items < target.threads)
     return because(FusionReason::TooFewRows, items, what, target.threads, total);
   if (reads_short_runs_again(f, target)) return because(FusionReason::ShortRuns, f.run, f.length);
   return {};

@@ -182,6 +182,7 @@ struct NormFacts {
   std::int64_t rows = 1, length = 1;  // kept points, and elements that are reduced to each
   bool columns = false;               // the outer axes are reduced
   std::int64_t run = 1;               // of columns: kept points that lie side by side
+  std::int64_t bytes = 4;             // an element has in memory: of a GPU's rows
 };
 
 /// Whether dependent reductions over rows run as one kernel (asked by the planner before it merges): not

@@ -517,6 +517,24 @@ TEST(StrictSchedule, OrdersFollowFromExtentsAlone) {
     }
 }
 
+/// A second cache has rows of halves for the second time that are twice as long.
+TEST(GpuSchedule, LongRowsOfHalvesAreReadAgainByOneKernel) {
+  Target t = target();
+  t.gpu = true;
+  t.threads = 132;
+  t.l2_bytes = (50 << 20) / 132;
+  t.held = 1 << 15;
+  const auto fits = [&](std::int64_t length, std::int64_t bytes) {
+    NormFacts f{1100, length, false};
+    f.bytes = bytes;
+    return refuse_norm(f, t).empty();
+  };
+  EXPECT_TRUE(fits(60000, 4));
+  EXPECT_FALSE(fits(128256, 4));
+  EXPECT_TRUE(fits(128256, 2));
+  EXPECT_FALSE(fits(151936, 2));
+}
+
 TEST(StrictSchedule, WhatDependsOnAReductionInChunksIsAKernelOfItsOwn) {
   Target t = target();
   t.strict = true;
