@@ -27,7 +27,7 @@ std::int64_t RegionLowering::bytes_to_later_row(const Entry& e) const {
       kept.empty() ? 0 : e.index.coef(groups_[static_cast<std::size_t>(kept.back())].last) * size;
   const std::int64_t pitch = std::abs(step), towards = step < 0 ? -1 : 1;
   if (pitch == 0 || pitch > target_.l2_bytes / 4) return towards * kRowsAheadBytes;
-  return towards * ceil_div(kRowsAheadBytes, pitch) * pitch;
+  return towards * std::max(ceil_div(kRowsAheadBytes, pitch), s_.batch) * pitch;
 }
 
 /// Elements from what an index names to what it names in the next grid item, where the loops of an item do

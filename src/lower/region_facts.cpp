@@ -248,6 +248,7 @@ void RegionLowering::choose() {
     out_.alternatives = schedule::alternatives(f, target_, s_);
     if (const auto other = schedule::varied(*variant_, f, target_, s_)) s_ = *other;
   }
+  if (s_.form != Form::Rows) s_.batch = 0;
 }
 
 /// Primitives of what is made of the results of a row. The logarithm of a logsumexp is one of them.
@@ -380,7 +381,9 @@ std::vector<float> RegionLowering::tree_costs() const {
 bool RegionLowering::keep_in_scratch(EntryId id) {
   const DType type = compute_type(g_[p_.entries[id].node].dtype);
   const bool turned = s_.form == Form::Bunch && !target_.gpu;
-  const std::int64_t row = turned ? product(slab_groups()) * tile_pitch(type) : product(reduced_groups());
+  const std::int64_t row = turned         ? product(slab_groups()) * tile_pitch(type)
+                           : s_.batch > 0 ? s_.batch * row_pitch(type)
+                                          : product(reduced_groups());
   const std::int64_t bytes = ceil_div(row * size_of(type), 64) * 64;
   if (!varies(id)) return false;
   if (target_.gpu) {

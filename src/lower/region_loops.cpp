@@ -314,7 +314,7 @@ void RegionLowering::phase_body(Body& body) {
   for (EntryId id = 0; id < p_.entries.size(); ++id)
     if (scratch_[id] >= 0 && first_phase(p_.entries[id]) == phase_)
       body.push_back({Stmt::Kind::Store, static_cast<std::uint32_t>(scratch_[id]),
-                      inner_position(k_.buffers[static_cast<std::size_t>(scratch_[id])].dtype).id,
+                      scratch_index(id, k_.buffers[static_cast<std::size_t>(scratch_[id])].dtype).id,
                       build(id).id});
   if (s_.form == Form::Nest)
     store_level(body, phase_);
@@ -456,6 +456,7 @@ void RegionLowering::all_phases(Body& body, bool vector) {
 
 /// A grid item is a row: its reduced axes are loops, the innermost on lanes.
 void RegionLowering::build_rows() {
+  if (s_.batch > 0) return build_row_batches();
   LoopDecl grid = open_grid();
   const std::vector<int> kept = kept_groups({s_.tile_axis});
   const auto [item, tiles] = enter_tile(var(grid.var));

@@ -4,7 +4,7 @@
 //   region_values.cpp   parameters, buffers, and scalar expressions of indices and entries
 //   region_windows.cpp  maps whose operands begin anywhere
 //   region_loops.cpp    the loops that the forms share; maps, rows, tiles, columns
-//   region_sums.cpp     the accumulators of a phase, and of its blocks
+//   region_rows.cpp     rows in batches; region_sums.cpp: accumulators of a phase, and of its blocks
 //   region_stripes.cpp  reductions of tall columns with accumulators in memory
 //   region_logsumexp.cpp  the logsumexp of elements that are near when they are read again
 //   region_folded.cpp   reductions of short columns, several of whose rows share the lanes
@@ -198,6 +198,7 @@ class RegionLowering {
     kBlock,
     kRuns,
     kRunExtent,
+    kRowPitch,
     kChunks,
     kChunk,
     kRows,
@@ -232,8 +233,7 @@ class RegionLowering {
     return kind << 56 | owner << 16 | part;
   }
   /// One parameter for each role, and one value.
-  E param(std::uint64_t role, std::int64_t value);
-  E unset_param(std::uint64_t role);
+  E param(std::uint64_t role, std::int64_t value), unset_param(std::uint64_t role);
   E size(Size which, std::int64_t value) { return param(role(kSize, which), value); }
   E sum_block(std::int64_t length);
   E extent(int group);
@@ -284,7 +284,7 @@ class RegionLowering {
   E predicate_expr(std::int32_t chain, std::int32_t end);
   std::int32_t predicate_owner(std::int32_t link) const;
   E row_index() { return to_expr(p_.row_linear(), kRowOwner); }
-  E inner_position(DType type);
+  E inner_position(DType type), scratch_index(EntryId id, DType type);
 
   // Entries as expressions.
   void forget() {
@@ -377,8 +377,8 @@ class RegionLowering {
   void all_phases(Body& body, bool vector);
 
   // Forms.
-  std::vector<int> groups_of_repeats(Groups outer) const;
-  void build_map(), build_rows();
+  void build_map(), build_rows(), build_row_batches(), finish_rows(Body& into, const Range& rows, int phase);
+  std::vector<EntryId> values_of_rows(int phase);
   void build_rows_inside(LoopDecl grid, Groups row);
   void build_rounds(LoopDecl grid, Groups outer, Groups together);
   std::pair<E, std::int64_t> enter_tile(E item);
@@ -386,7 +386,7 @@ class RegionLowering {
   bool reduces_tiles() const, may_reduce_tiles() const;
   std::vector<int> groups_around_tiles() const;
   std::pair<Range, E> enter_tile_rows(E number);
-  std::int64_t count_tiles() const, tile_pitch(DType type) const;
+  std::int64_t count_tiles() const, tile_pitch(DType type) const, row_pitch(DType type) const;
   void reduce_tile(Body& body, E group, E chunk), reduce_tiles(Body& body, E chunk);
   void stage_tile(Body& body, const Range& rows, const Range& columns, Groups column_groups);
   Stmt loop_over_tile(const Range& rows, const Range& columns, Groups column_groups);
@@ -436,7 +436,7 @@ class RegionLowering {
   int parts_for(std::int64_t points) const;
   void reduce_sweep(Body& into, int place);
   void store_sweep(Body& into, int place, int phase);
-  std::vector<int> groups_of(int place, bool inside) const;
+  std::vector<int> groups_of(int place, bool inside) const, groups_of_repeats(Groups outer) const;
   E row_position(int place);
 
   bool runs_here(const Reduction& r) const { return r.phase == phase_ && (sweep_ < 0 || r.place == sweep_); }
@@ -578,9 +578,9 @@ class RegionLowering {
   std::vector<std::vector<std::uint32_t>>
       tile_accs_;              // of each row of the tile: the accumulators of the reductions
   std::vector<bool> bounded_;  // accumulators that combine few values
-  E inner_;                    // position inside a row, if one loop runs over all its axes
-  E tile_row_, tile_column_;   // Tiles: position in the tile
-  E bunch_first_, bunch_at_;   // Bunch: its first element; the element of it that is being copied
+  E batch_row_, inner_;       // the row in its batch; position inside a row, if one loop is over all its axes
+  E tile_row_, tile_column_;  // Tiles: position in the tile
+  E bunch_first_, bunch_at_;  // Bunch: its first element; the element of it that is being copied
   std::map<NodeId, std::uint32_t> bunch_out_;  // where results wait until they are copied to memory
   std::uint32_t sums_buffer_ = 0;  // Product: the sums, and where the row at hand begins among them
   std::uint32_t second_sums_ = 0;  // of the second product

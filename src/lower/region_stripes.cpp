@@ -21,24 +21,6 @@ namespace kiln::lower {
 
 constexpr std::int64_t kLeastTwice = 16;  // rows of a stripe that are read twice: their totals take long
 
-/// The values of a column, made of the reductions of a phase, that its elements are combined with.
-static std::vector<EntryId> values_of_columns(const Pulled& p, int phase,
-                                              const std::function<bool(EntryId)>& varies) {
-  std::vector<bool> read(p.entries.size());
-  for (EntryId id = 0; id < p.entries.size(); ++id) {
-    const Entry& e = p.entries[id];
-    if (e.used_in == 0 || (e.kind != Entry::Kind::Reduce && !varies(id))) continue;
-    p.each_operand(e, [&](EntryId in) { read[in] = true; });
-  }
-  std::vector<EntryId> list;
-  for (EntryId id = 0; id < p.entries.size(); ++id) {
-    const Entry& e = p.entries[id];
-    const bool made = e.kind == Entry::Kind::Op || e.kind == Entry::Kind::Reduce;
-    if (read[id] && made && e.phase == phase && !varies(id)) list.push_back(id);
-  }
-  return list;
-}
-
 // ---- accumulators in memory ----
 
 std::uint32_t RegionLowering::stripe_buffer(DType type) {
@@ -257,8 +239,7 @@ void RegionLowering::build_stripes() {
   };
   // What is made of a phase's results alone is made once for each column, and not in each row that reads it.
   const auto keep_values = [&] {
-    const std::vector<EntryId> kept =
-        values_of_columns(p_, phase_ + 1, [&](EntryId id) { return varies(id); });
+    const std::vector<EntryId> kept = values_of_rows(phase_ + 1);
     grid.body.push_back(lane_loop(columns, column_groups(), [&](Body& body) {
       for (const EntryId id : kept) {
         const DType type = compute_type(g_[p_.entries[id].node].dtype);

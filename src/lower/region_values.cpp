@@ -370,7 +370,7 @@ E RegionLowering::build_entry(EntryId id) {
   if (!staged_.empty() && staged_[id] >= 0)
     return kernel::cast(tile_value(static_cast<std::uint32_t>(staged_[id])), type);
   if (scratch_[id] >= 0 && phase_ > first_phase(e))
-    return load(static_cast<std::uint32_t>(scratch_[id]), type, inner_position(type));
+    return load(static_cast<std::uint32_t>(scratch_[id]), type, scratch_index(id, type));
   switch (e.kind) {
     case Entry::Kind::Load: return build_load(id);
     case Entry::Kind::Scalar: return build_scalar(e.node);
@@ -526,6 +526,9 @@ E RegionLowering::reduce_value(EntryId id) {
     const DType type = k_.buffers[r.partial[0]].dtype;
     return kernel::cast(load(r.partial[0], type, row_position(r.place)), compute_type(n.dtype));
   }
+  if (s_.batch > 0)  // the loop over the batch before this one
+    return kernel::cast(load(r.partial[0], k_.buffers[r.partial[0]].dtype, batch_row_),
+                        compute_type(n.dtype));
   if (s_.fold > 0 && !in_finish_) return folded_value(r);
   if (s_.form == Form::Stripes && !in_finish_)
     return kernel::cast(stripe_load(r, has_position(n.op)), compute_type(n.dtype));

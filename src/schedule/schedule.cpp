@@ -51,6 +51,8 @@ constexpr std::int64_t kMostSlab = 128;  // elements behind a lane of a bunch
 constexpr std::int64_t kShortSlab = 16;  // … of which a grid item has more
 constexpr std::int64_t kSlabsBunch = 64, kShortSlabsBunch = 256;  // lanes of a grid item
 constexpr std::int64_t kBunchBytes = 96 << 10;  // of all tiles of such an item: little of the second cache
+constexpr std::int64_t kBatchBytes = 32 << 10;  // of a batch of rows: most of the first cache
+constexpr std::int64_t kMostBatch = 64;         // rows
 constexpr std::int64_t kStepsOfScan = 4;        // of a scan along lanes
 // Instructions that combine the lanes of a row and begin the next: of values, and of each part of those that
 // have two.
@@ -418,6 +420,16 @@ bool put_rows_on_lanes(const Facts& f, const Target& t, int lanes, const Extents
   return true;
 }
 
+/// Rows of a grid item that each phase goes through before the next begins, so that none waits for its own
+/// results: as many as the first cache has until then. Long rows are batches of one: their kernel is the
+/// same.
+std::int64_t rows_of_batch(const Facts& f, const Target& t, int lanes, const Extents& e) {
+  if ((f.phases == 1 && !f.stores_full) || f.states > 0 || e.kept == 1) return 0;
+  const std::int64_t row = e.reduced * (f.loaded_bytes + f.widest_bytes), near = kBatchBytes / row,
+                     most = std::min(near, e.kept / (4 * t.threads));
+  return most < lanes ? std::max<std::int64_t>(1, most) : std::min(most / lanes * lanes, kMostBatch);
+}
+
 /// Reductions along rows: a row on lanes, or in chunks where rows are few or long.
 Schedule schedule_rows(const Facts& f, const Target& t, int lanes, const Extents& e, Schedule s) {
   const bool few = e.kept < 2 * t.threads;
@@ -428,6 +440,8 @@ Schedule schedule_rows(const Facts& f, const Target& t, int lanes, const Extents
     const std::int64_t row = f.axes.back().extent;
     const bool narrow = row <= 2 * lanes || (f.prims > kLongBody && row < 16 * lanes);
     s.lanes = narrow ? lanes : widen(lanes, f.prims);
+    s.batch = rows_of_batch(f, t, lanes, e);
+    if (s.batch > 0) s.run_lanes = lanes;
     return s;
   }
   s.form = Form::Split;

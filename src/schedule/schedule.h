@@ -122,6 +122,8 @@ struct Schedule {
                            // GPU, Columns, Slab: bytes of shared memory for what is read again
   int run_lanes = 1;       // Tiles: lanes along them while the tile is written
   std::int64_t slabs = 0;  // Bunch: of a grid item, which has room for `run` bytes
+  std::int64_t batch = 0;  // Rows, CPU: of a grid item whose phases go through all of them, one after the
+                           // other; `run_lanes` of them are a vector of results. 0: items are single rows
   int run_rows = 1;        // Tiles: lines along them written side by side (LoopDecl::rows)
   int rows = 1;  // a GPU's Columns, SplitColumns: parts of the team that share the outermost reduced axis;
                  // Tiles: that share the rows of a tile
