@@ -3,6 +3,7 @@
 #include "support/check.h"
 
 #include <llvm/Analysis/VectorUtils.h>
+#include <llvm/IR/IntrinsicInst.h>
 #include <llvm/IR/IntrinsicsX86.h>
 #include <llvm/IR/MDBuilder.h>
 #include <llvm/IR/Module.h>
@@ -481,6 +482,22 @@ Value* ValueBuilder::cast(Value* v, DType to, DType from, bool in_range) {
   return is_signed_int(from) ? b_.CreateSExtOrTrunc(v, t) : b_.CreateZExtOrTrunc(v, t);
 }
 
+/// What is rounded to the nearest integer, ties to even; null: the value is made in another way.
+static Value* rounded_operand(Value* v) {
+  const auto* const call = llvm::dyn_cast<llvm::IntrinsicInst>(v);
+  return call && call->getIntrinsicID() == llvm::Intrinsic::roundeven ? call->getArgOperand(0) : nullptr;
+}
+
+/// A float within 16 bits, or 0 where `holds` is false, as the nearest integer, ties to even: the low bits of
+/// its sum with a number whose last bit is a one. That is one addition for the rounding and the conversion.
+static Value* round_to_low_bits(llvm::IRBuilderBase& b, Value* x, Value* holds) {
+  const bool wide = x->getType()->getScalarType()->isDoubleTy();
+  Value* const rounder = llvm::ConstantFP::get(x->getType(), wide ? 0x1.8p52 : 0x1.8p23);
+  Value* const sum = b.CreateSelect(holds, b.CreateFAdd(x, rounder), rounder);
+  Type* const bits = wide ? b.getInt64Ty() : b.getInt32Ty();
+  return b.CreateBitCast(sum, x->getType()->getWithNewType(bits));
+}
+
 /// A float as an integer: clamped to the integer's range, then truncated; NaN becomes 0. LLVM converts
 /// vectors so element by element, and vectors to narrow integers in any way: those go by way of 32 bits.
 /// Where the float type lacks the greatest integer, the clamp ends at the float below it.
@@ -491,10 +508,13 @@ Value* ValueBuilder::saturate(Value* v, DType from, DType to) {
   const int digits = from == DType::Float64 ? 53 : 24, magnitude = is_signed ? bits - 1 : bits;
   const bool exact = magnitude <= digits;
   const double high = exact ? beyond - 1 : beyond - std::ldexp(1.0, magnitude - digits);
+  Value* const near = narrow ? rounded_operand(v) : nullptr;  // the ends of the range are integers
+  if (near) v = near;
   Value *most = llvm::ConstantFP::get(v->getType(), high), *least = llvm::ConstantFP::get(v->getType(), low);
   Value* x = b_.CreateSelect(b_.CreateFCmpOLT(v, most), v, most);
   x = b_.CreateSelect(b_.CreateFCmpOGT(x, least), x, least);
   Type* t = like(v, register_type(b_.getContext(), to));
+  if (near) return b_.CreateTrunc(round_to_low_bits(b_, x, b_.CreateFCmpORD(v, v)), t);
   Type* wide_type = narrow ? like(v, b_.getInt32Ty()) : t;
   Value* wide = is_signed || narrow ? b_.CreateFPToSI(x, wide_type) : b_.CreateFPToUI(x, wide_type);
   if (!exact) {
