@@ -84,17 +84,47 @@ E RegionLowering::relative_total(const Reduction::Relative& r) {
   return greatest + expand(ir::Op::log, sum, {}, {}, type);
 }
 
+/// Whether nothing but logsumexps by two loops adds anything up in the current phase, along one axis.
+bool RegionLowering::only_relative(Groups order) const {
+  return order.size() == 1 &&
+         std::ranges::any_of(reductions_, [&](const Reduction& r) { return reads_twice(r); }) &&
+         std::ranges::none_of(reductions_,
+                              [&](const Reduction& r) { return adds_in_blocks(r) && !reads_twice(r); });
+}
+
 /// The second loops of a phase, over the same elements as `nest`, which is empty and complete but for its
-/// body. Pre: the environment is that of the first.
-void RegionLowering::sum_relative(Body& into, std::vector<LoopDecl> nest) {
+/// body. Pre: the environment is that of the first. Where `block` is not 0, so many elements of the last
+/// group have a sum of their own, since each lane would add up too many one after the other.
+void RegionLowering::sum_relative(Body& into, std::vector<LoopDecl> nest, int group, std::int64_t block) {
   reading_ = Reading::Again;
+  if (block > 0) {
+    const E count = {&k_.pool, nest.back().extent}, length = sum_block(block);
+    LoopDecl blocks;
+    blocks.var = new_var();
+    blocks.extent = divide(count + length - konst(1), length).id;
+    const E first = var(blocks.var) * length;
+    nest.back().extent = kernel::min(count - first, length).id;
+    place_lane(group, axis_[static_cast<std::size_t>(group)] + first);
+    nest.insert(nest.end() - 1, std::move(blocks));
+  }
   forget();
+  Body added;
   for (const Reduction& r : reductions_) {
     if (!runs_here(r) || !r.relative) continue;
     const E x = operand(p_.entries[r.entry], 0);
     const E greatest = acc_value(r.relative->greatest, x.type());
-    nest.front().accs.push_back(r.relative->sum);
-    nest.back().body.push_back({Stmt::Kind::Update, r.relative->sum, kNoExpr, relative_exp(x, greatest).id});
+    const std::uint32_t sum = r.relative->sum, part = block > 0 ? new_acc(AccDecl(k_.accs[sum])) : sum;
+    nest.front().accs.push_back(sum);
+    if (block > 0) nest.back().accs.push_back(part);
+    nest.back().body.push_back({Stmt::Kind::Update, part, kNoExpr, relative_exp(x, greatest).id});
+    if (block > 0)
+      added.push_back({Stmt::Kind::Update, sum, kNoExpr, acc_value(part, k_.accs[part].type).id});
+  }
+  if (block > 0) {
+    LoopDecl& blocks = nest[nest.size() - 2];
+    blocks.body.push_back(loop(std::move(nest.back())));
+    blocks.body.insert(blocks.body.end(), added.begin(), added.end());
+    nest.pop_back();
   }
   into.push_back(loop(fold(std::move(nest))));
   reading_ = Reading::Once;

@@ -393,10 +393,11 @@ void RegionLowering::phase_loops(Body& into, Groups order, bool vector,
                      in_blocks = vector ? kAddedInOrder * lanes : shared_length(kAddedInOrder, elements);
   std::vector<LoopDecl> nest =
       together ? open_together(order, outermost, vector, sums ? in_blocks : 0) : open_nest(order, outermost);
+  const std::int64_t parts = vector && only_relative(order) ? kPartsOfRelative : 1;
   const std::size_t blocks =
       !sums      ? nest.size()
       : together ? 0
-                 : cut_sums(nest, order, outermost, lanes, kAddedInOrder, columns || outermost);
+                 : cut_sums(nest, order, outermost, lanes, parts * kAddedInOrder, columns || outermost);
   const bool cut = blocks < nest.size();
   if (vector)
     put_on_lanes(nest.back());
@@ -418,7 +419,7 @@ void RegionLowering::phase_loops(Body& into, Groups order, bool vector,
     phase_body(nest.back().body);
   }
   Body relative;
-  if (twice) sum_relative(relative, again);
+  if (twice) sum_relative(relative, again, order.back(), parts > 1 && elements > in_blocks ? in_blocks : 0);
   enter_row(0, tile_accs_);
   if (cut) {
     Body& body = nest[blocks].body;

@@ -37,6 +37,8 @@ int first_jump(const Pulled& p, const std::vector<Group>& groups, const Index& i
 constexpr std::uint64_t kLinkExtent = 0xffff;
 constexpr std::int64_t kAddedInOrder =
     32;  // elements that a sum adds up one after the other: in a column, or in a row's lane
+// times as many of a block's elements are read a second time: what is made of each block takes long
+constexpr std::int64_t kPartsOfRelative = 4;
 // the same where sums are in memory, and blocks of them are one more pass
 constexpr std::int64_t kAddedInStripes = 48;
 inline std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }

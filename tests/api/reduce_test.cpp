@@ -188,5 +188,38 @@ TEST(Reduce, LongLogsumexpStaysAccurate) {
   }
 }
 
+/// Around the ends of a block and of the parts in which its exponentials are added up: special values in one
+/// part count for the whole.
+TEST(Reduce, LogsumexpOfBlocksInParts) {
+  constexpr std::int64_t kRows = 6;
+  for (const std::int64_t length : {511, 513, 1024, 1025, 2049, 4095, 4096, 4097, 9001}) {
+    std::vector<float> x;
+    for (std::int64_t i = 0; i < kRows * length; ++i) {
+      const std::int64_t row = i / length, at = i % length;
+      const float number = static_cast<float>(i * 7919 % 601) / 20 - 15;
+      const bool last = at == length - 1;
+      x.push_back(row == 1                           ? -kInf
+                  : row == 2 && at < length * 2 / 3  ? -kInf
+                  : row == 3 && last                 ? kInf
+                  : row == 4 && at == length * 4 / 5 ? kNan
+                  : row == 5 && last                 ? 80.0f
+                                                     : number);
+    }
+    const Tensor values = Tensor::from(x).reshape({kRows, length}).eval();
+    const std::vector<float> have = logsumexp(values, 1).to_vector<float>();
+    for (std::int64_t row = 0; row < kRows; ++row) {
+      double sum = 0;
+      for (std::int64_t i = row * length; i < (row + 1) * length; ++i)
+        sum += std::exp(static_cast<double>(x[static_cast<std::size_t>(i)]));
+      const double want = std::log(sum), got = have[static_cast<std::size_t>(row)];
+      if (std::isfinite(want))
+        EXPECT_NEAR(got, want, row == 5 ? 8e-6 : 2e-6) << row << " of " << length;
+      else
+        EXPECT_TRUE(std::isnan(want) ? std::isnan(got) : got == want)
+            << row << " of " << length << ": " << got;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace kiln
