@@ -309,7 +309,7 @@ class Puller {
     const std::size_t axis = ir::attributes<ir::Position>(n).axis;
     const Index start = position(n, 2, n.dims[axis], update.dims[axis]);
     const Index t = p_.space.add(points_[at][axis], p_.space.mul(start, -1));
-    p_.links.push_back({{t, update.dims[axis], 1}, outer});
+    p_.links.push_back({predicate_of(t, update.dims[axis]), outer});
     const auto chain = static_cast<std::int32_t>(p_.links.size() - 1);
     Coords c = points_[at];
     c[axis] = update.dims[axis] == 1 ? Index{} : t;
@@ -342,7 +342,7 @@ class Puller {
       const auto [lo, hi] = s.range(t);
       if (step != 1 || lo < 0 || hi >= body.dims[a]) {
         never |= hi < 0 || lo >= body.dims[a] * step;
-        p_.links.push_back({{t, body.dims[a], step}, chain});
+        p_.links.push_back({predicate_of(t, body.dims[a], step), chain});
         chain = static_cast<std::int32_t>(p_.links.size() - 1);
       }
       if (body.dims[a] != 1) c[a] = step == 1 ? t : s.floor_div(t, step);
@@ -379,7 +379,7 @@ class Puller {
       if (hi < 0 || lo >= extent) continue;
       std::int32_t chain = outer;
       if (lo < 0 || hi >= extent) {
-        p_.links.push_back({{t, extent, 1}, outer});
+        p_.links.push_back({predicate_of(t, extent), outer});
         chain = static_cast<std::int32_t>(p_.links.size() - 1);
       }
       Coords c(dims.size());

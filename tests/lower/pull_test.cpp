@@ -1,6 +1,7 @@
 // Programs whose lowering once failed.
 #include "counted.h"
 #include "lower/index.h"
+#include "lower/pull_predicates.h"
 
 #include <gtest/gtest.h>
 
@@ -64,6 +65,37 @@ TEST(Pull, APadWithStepsKnowsWhichPointsItHits) {
 }
 
 /// Coordinates that a guard keeps inside their axis are not divided by a reshape of other axes.
+/// A common factor of all coordinates is taken out; what holds stays the same.
+TEST(Pull, PredicatesHaveNoCommonFactor) {
+  using lower::Index;
+  using lower::IndexSpace;
+  const std::int64_t axes[] = {10, 10};
+  IndexSpace space(axes);
+  for (const std::int64_t i : {1, 2, -2, 3, -4, 6})
+    for (const std::int64_t j : {0, 2, -6})
+      for (std::int64_t c = -9; c <= 9; ++c)
+        for (const std::int64_t extent : {1, 2, 7, 12}) {
+          const Index t = space.add(space.add(space.mul(space.axis(0), i), space.mul(space.axis(1), j)), c);
+          const lower::Predicate p = lower::predicate_of(t, extent);
+          const auto holds = [&](const Index& at, std::int64_t x, std::int64_t y, std::int64_t below) {
+            const std::int64_t value = at.c + at.coef(0) * x + at.coef(1) * y;
+            return 0 <= value && value < below;
+          };
+          ASSERT_EQ(p.step, 1);
+          for (std::int64_t x = 0; x < 10; ++x)
+            for (std::int64_t y = 0; y < 10; ++y)
+              ASSERT_EQ(holds(p.t, x, y, p.extent), holds(t, x, y, extent))
+                  << i << "x + " << j << "y + " << c << " below " << extent << " at " << x << ", " << y;
+        }
+  const lower::Predicate evens = lower::predicate_of(space.add(space.mul(space.axis(0), 2), -3), 8);
+  EXPECT_EQ(evens.t.coef(0), 1);
+  EXPECT_EQ(evens.t.c, -2);
+  EXPECT_EQ(evens.extent, 4);
+  const lower::Predicate steps = lower::predicate_of(space.mul(space.axis(0), 2), 5, 3);  // multiples of 3
+  EXPECT_EQ(steps.t.coef(0), 2);
+  EXPECT_EQ(steps.step, 3);
+}
+
 TEST(Pull, AReshapeTakesFewAxesTogether) {
   using lower::Index;
   using lower::IndexSpace;

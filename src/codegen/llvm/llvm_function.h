@@ -193,7 +193,9 @@ class FunctionEmitter {
   };
   bool is_steady(DType type, ExprId e);
   const Window& steady_window(DType type, ExprId stride);
-  Value* strided_load(Value* base, const Window& w, DType type);
+  Value* strided_load(Value* base, const Window& w, Value* bit, DType type);
+  void add_registers(Window& w, Value* offsets, Value* active);
+  Value* from_registers(const Window& w, Value* base, Value* there, DType type);
   Value* wide_elements(const WindowPart& part, Value* at);
   Value* narrow_elements(const WindowPart& part, Value* at);
 
@@ -321,7 +323,7 @@ class FunctionEmitter {
   Value* lane_offsets(ExprId stride);
   Value* same_element(const ExprNode& n, const Condition& on, Value* predicate);
   Value* vector_load(ExprId e, const ExprNode& n);
-  Value* apart(const ExprNode& n, E stride, Value* mask);
+  Value* apart(const ExprNode& n, E stride, Value* mask, Value* bit);
   void prefetch(Value* base, std::int64_t bytes, std::int32_t ahead_param, bool backwards,
                 bool written = false);
   void prefetch_line(Value* at, bool near, bool written);

@@ -258,14 +258,18 @@ Value* FunctionEmitter::same_element(const ExprNode& n, const Condition& on, Val
                      n.type);
 }
 
-/// Elements which are not neighbours, as they lie in memory.
-Value* FunctionEmitter::apart(const ExprNode& n, E stride, Value* mask) {
+/// Elements which are not neighbours, as they lie in memory, of the lanes of `mask` (null: all) and where
+/// `bit` is not false.
+Value* FunctionEmitter::apart(const ExprNode& n, E stride, Value* mask, Value* bit) {
   llvm::Type* t = memory_type(c_, n.type);
-  const auto each = [&] { return gather(pointers(n.imm, n.type, n.a, stride), t, n.type, mask); };
+  const auto each = [&] {
+    Value* on = bit ? combine(mask, uniform_mask(bit)) : mask;
+    return gather(pointers(n.imm, n.type, n.a, stride), t, n.type, on);
+  };
   if (mask || !stride || !is_steady(n.type, stride.id)) return each();
   const Window& w = steady_window(n.type, stride.id);
   Value* base = b_.CreateGEP(t, buffers_[n.imm], scalar(n.a));
-  return branch(w.fits, [&] { return strided_load(base, w, n.type); }, each);
+  return branch(w.fits, [&] { return strided_load(base, w, bit, n.type); }, each);
 }
 
 /// A load whose predicate holds on no lane reads zero_memory(): for an address beyond the buffer, perhaps of
@@ -304,8 +308,8 @@ Value* FunctionEmitter::vector_load(ExprId e, const ExprNode& n) {
   prepare(n.a, stride);
   return place(at_.depth_of(e), e, vector_, [&]() -> Value* {
     if (kernel::known(stride) == 0) return same_element(n, on, predicate);
-    Value* mask = fills_scratch(n.imm, n.a) && on.lanes == kNoExpr ? nullptr : lanes_on(!contiguous);
-    if (!contiguous) return from_memory(apart(n, stride, mask), n.type);
+    Value* mask = fills_scratch(n.imm, n.a) && on.lanes == kNoExpr ? nullptr : lanes_on(false);
+    if (!contiguous) return from_memory(apart(n, stride, mask, bit_of(on)), n.type);
     Value* base = b_.CreateGEP(t, buffers_[n.imm], scalar(n.a));
     if (backwards)
       base = b_.CreateGEP(t, base, b_.getInt64(static_cast<std::uint64_t>(1 - lanes_))),

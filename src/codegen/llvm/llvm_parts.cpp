@@ -174,8 +174,10 @@ Value* FunctionEmitter::parts_load(const ExprNode& n, const LaneSplit& split, co
 
 /// Whether a window may be found at the beginning of the function: `e` is all that decides it.
 bool FunctionEmitter::is_steady(DType type, ExprId e) {
-  return !target_.avx512 && target_.vector_bytes >= 32 && lanes_ >= 4 &&
-         lanes_ * size_of(type) <= 4 * kWindowBytes && at_.depth_of(e) == 0;
+  const std::int64_t size = size_of(type);
+  if (at_.depth_of(e) != 0) return false;
+  if (target_.avx512) return size == 2 && lanes_ >= 8 && lanes_ * size <= kWindowBytes;
+  return target_.vector_bytes >= 32 && lanes_ >= 4 && lanes_ * size <= 4 * kWindowBytes;
 }
 
 /// The window of lanes that lie apart by `stride`.
@@ -190,15 +192,23 @@ const FunctionEmitter::Window& FunctionEmitter::steady_window(DType type, ExprId
   for (unsigned l = 0; l < count; ++l) lanes.push_back(b_.getInt64(l));
   Value* offsets = b_.CreateMul(b_.CreateVectorSplat(count, step), llvm::ConstantVector::get(lanes));
   Window w{stride, kNoExpr, type};
-  add_parts(w, offsets, nullptr);
+  if (target_.avx512)
+    add_registers(w, offsets, nullptr);
+  else
+    add_parts(w, offsets, nullptr);
   steady_windows_.push_back({stride, lanes_, std::move(w)});
   return steady_windows_.back().window;
 }
 
-/// The elements of such a window from a base on.
-Value* FunctionEmitter::strided_load(Value* base, const Window& w, DType type) {
+/// The elements of such a window from a base on; zeros where `bit` is false (null: it is not).
+Value* FunctionEmitter::strided_load(Value* base, const Window& w, Value* bit, DType type) {
+  if (target_.avx512) {
+    Value* loaded = from_registers(w, base, combine(w.any, bit), type);
+    return b_.CreateBitCast(loaded, vec(memory_type(c_, type)));
+  }
   return elements_of_parts(w, type, [&](const WindowPart& part) {
-    return b_.CreateSelect(part.any, b_.CreateGEP(memory_type(c_, type), base, part.first), zero_memory());
+    return b_.CreateSelect(combine(part.any, bit), b_.CreateGEP(memory_type(c_, type), base, part.first),
+                           zero_memory());
   });
 }
 

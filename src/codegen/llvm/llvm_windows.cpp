@@ -93,30 +93,35 @@ FunctionEmitter::Window& FunctionEmitter::window_of(const ExprNode& n, const Lan
   llvm::IRBuilder<>::InsertPointGuard guard(b_);
   if (depth() > at_.lanes_depth())
     b_.SetInsertPoint(scopes_[static_cast<std::size_t>(at_.lanes_depth()) + 1].preheader_end);
+  Value* active = combine(mask_at(at_.lanes_depth()), on);
+  Window w{split.lanes.id, predicate, n.type};
+  if (target_.avx512)
+    add_registers(w, offsets, active);
+  else
+    add_parts(w, offsets, active);
+  windows_.push_back(w);
+  return windows_.back();
+}
+
+/// A window of two registers (AVX-512) that holds the elements at some offsets, of the lanes that are
+/// `active` (null: all).
+void FunctionEmitter::add_registers(Window& w, Value* offsets, Value* active) {
   const auto count = static_cast<unsigned>(lanes_);
   const auto each = [&](std::int64_t x) {
     return b_.CreateVectorSplat(count, b_.getInt64(static_cast<std::uint64_t>(x)));
   };
-  const std::int64_t size = size_of(n.type), register_elements = kRegisterBytes / size;
+  const std::int64_t size = size_of(w.type), register_elements = kRegisterBytes / size;
   constexpr std::int64_t kFar = std::int64_t{1} << 62;
-  Value* active = combine(mask_at(at_.lanes_depth()), on);
-  if (!target_.avx512) {
-    Window parts{split.lanes.id, predicate, n.type};
-    add_parts(parts, offsets, active);
-    windows_.push_back(parts);
-    return windows_.back();
-  }
   const auto or_else = [&](std::int64_t x) {
     return active ? b_.CreateSelect(active, offsets, each(x)) : offsets;
   };
-  Value* first = b_.CreateIntMinReduce(or_else(kFar), true);
-  Value* length = b_.CreateSub(b_.CreateIntMaxReduce(or_else(-kFar), true), first);
-  Window w{split.lanes.id, predicate, n.type, nullptr, first, {}, {nullptr, nullptr}, nullptr, nullptr};
+  w.first = b_.CreateIntMinReduce(or_else(kFar), true);
+  Value* length = b_.CreateSub(b_.CreateIntMaxReduce(or_else(-kFar), true), w.first);
   w.any = b_.CreateICmpSGE(length, b_.getInt64(0));
   w.fits = b_.CreateICmpSLT(length, b_.getInt64(static_cast<std::uint64_t>(2 * register_elements)));
   w.second = b_.CreateICmpSGE(length, b_.getInt64(static_cast<std::uint64_t>(register_elements)));
   llvm::Type* narrow = b_.getIntNTy(static_cast<unsigned>(8 * size));
-  Value* order = b_.CreateTrunc(b_.CreateSub(offsets, b_.CreateVectorSplat(count, first)), vec(narrow));
+  Value* order = b_.CreateTrunc(b_.CreateSub(offsets, b_.CreateVectorSplat(count, w.first)), vec(narrow));
   for (std::int64_t lane = 0; lane < lanes_; lane += register_elements) {
     llvm::SmallVector<int, 64> lanes;
     for (std::int64_t k = 0; k < register_elements; ++k)
@@ -133,8 +138,6 @@ FunctionEmitter::Window& FunctionEmitter::window_of(const ExprNode& n, const Lan
     w.masks[half] = b_.CreateTrunc(b_.CreateLShr(b_.getInt64(~std::uint64_t{0}), past),
                                    b_.getIntNTy(static_cast<unsigned>(register_elements)));
   }
-  windows_.push_back(w);
-  return windows_.back();
 }
 
 /// The elements of two registers in a window's order.
@@ -186,6 +189,22 @@ Value* FunctionEmitter::known_window_load(const ExprNode& n, const LaneSplit& sp
   return permuted(w, halves, n.type);
 }
 
+/// The elements of a window of two registers from a base on; zeros where `there` is false.
+Value* FunctionEmitter::from_registers(const Window& w, Value* base, Value* there, DType type) {
+  const std::int64_t size = size_of(type), register_elements = kRegisterBytes / size;
+  llvm::Type* bits = b_.getIntNTy(static_cast<unsigned>(8 * size));
+  llvm::Type* whole = vec_of(bits, static_cast<int>(register_elements));
+  Value* at = b_.CreateSelect(there, b_.CreateGEP(memory_type(c_, type), base, w.first), zero_memory());
+  // Beyond the buffer even a load of no lanes takes long.
+  Value* next = b_.CreateConstGEP1_64(bits, at, static_cast<std::uint64_t>(register_elements));
+  next = b_.CreateSelect(w.second, next, zero_memory());
+  const auto half = [&](Value* from, Value* mask) {
+    Value* lanes = b_.CreateBitCast(mask, vec_of(b_.getInt1Ty(), static_cast<int>(register_elements)));
+    return b_.CreateMaskedLoad(whole, from, element_align(type), lanes, llvm::Constant::getNullValue(whole));
+  };
+  return permuted(w, {half(at, w.masks[0]), half(next, w.masks[1])}, type);
+}
+
 /// The elements of a window, 0 where `n` has a predicate that is false; a gather where they are not in one.
 Value* FunctionEmitter::window_load(const ExprNode& n, const LaneSplit& split, const Condition& on,
                                     Value* mask) {
@@ -210,19 +229,8 @@ Value* FunctionEmitter::window_load(const ExprNode& n, const LaneSplit& split, c
   };
   if (reach_ != Reach::Unknown && w.asked) return where_on(known_window_load(n, split, w, bit_of(on)));
   Value *offsets = vector(split.lanes.id), *base = b_.CreateGEP(t, buffers_[n.imm], scalar(split.base.id));
-  const auto from_window = [&]() -> Value* {
-    llvm::Type* bits = b_.getIntNTy(static_cast<unsigned>(8 * size));
-    llvm::Type* whole = vec_of(bits, static_cast<int>(register_elements));
-    Value* at = b_.CreateSelect(combine(w.any, bit_of(on)), b_.CreateGEP(t, base, w.first), zero_memory());
-    // Beyond the buffer even a load of no lanes takes long.
-    Value* next = b_.CreateConstGEP1_64(bits, at, static_cast<std::uint64_t>(register_elements));
-    next = b_.CreateSelect(w.second, next, zero_memory());
-    const auto half = [&](Value* from, Value* bits) {
-      Value* lanes = b_.CreateBitCast(bits, vec_of(b_.getInt1Ty(), static_cast<int>(register_elements)));
-      return b_.CreateMaskedLoad(whole, from, element_align(n.type), lanes,
-                                 llvm::Constant::getNullValue(whole));
-    };
-    return where_on(permuted(w, {half(at, w.masks[0]), half(next, w.masks[1])}, n.type));
+  const auto from_window = [&] {
+    return where_on(from_registers(w, base, combine(w.any, bit_of(on)), n.type));
   };
   return branch(w.fits, from_window, [&] { return gather(b_.CreateGEP(t, base, offsets), t, n.type, mask); });
 }
