@@ -18,16 +18,18 @@ constexpr std::int64_t kLeastBlock = 16;  // points of a folded axis in a block 
 constexpr std::int64_t kMostFilled = 8;   // vectors that share the points of a folded axis
 constexpr std::int64_t kMostRound = 1024;  // elements: what a thread reads in many rounds stays in its caches
 constexpr std::int64_t kLeastRounds = 8;   // that make up for the first
-constexpr std::int64_t kRoundsBlock = 4096;  // elements of them: what is found once counts for little
-constexpr std::int64_t kRowsInside = 32;     // that make up for what is found once for all
-constexpr std::int64_t kRowsOfIndex = 16;    // the same of rows of any length that share an index, and …
-constexpr std::int64_t kMostOfIndex = 64;    // … of those that the second cache has room for
-constexpr std::int64_t kRoundsOfIndex = 32;  // rounds that make up for places found by an index
-constexpr std::int64_t kShortRow = 128;      // elements of a row that is not worth a grid item
-constexpr int kFewOperands = 6;              // that guards choose from along such a row
-constexpr std::int64_t kGuardedRow = 512;    // the same where guards cut it, or its elements lie apart
-constexpr int kLongBody = 20;                // primitives; of a map: for each operand and result
-constexpr int kShortBody = 6;                // likewise: memory is slower than they are
+constexpr std::int64_t kRoundsBlock = 4096;      // elements of them at least, else …
+constexpr std::int64_t kManyRounds = 64;         // … so many rounds, of as many bytes:
+constexpr std::int64_t kRoundsBytes = 64 << 10;  // in few pages; what is found once counts for little
+constexpr std::int64_t kRowsInside = 32;         // that make up for what is found once for all
+constexpr std::int64_t kRowsOfIndex = 16;        // the same of rows of any length that share an index, and …
+constexpr std::int64_t kMostOfIndex = 64;        // … of those that the second cache has room for
+constexpr std::int64_t kRoundsOfIndex = 32;      // rounds that make up for places found by an index
+constexpr std::int64_t kShortRow = 128;          // elements of a row that is not worth a grid item
+constexpr int kFewOperands = 6;                  // that guards choose from along such a row
+constexpr std::int64_t kGuardedRow = 512;        // the same where guards cut it, or its elements lie apart
+constexpr int kLongBody = 20;                    // primitives; of a map: for each operand and result
+constexpr int kShortBody = 6;                    // likewise: memory is slower than they are
 constexpr int kSlowToCompile = 64;  // primitives that take 15 ms to compile with four registers side by side
 constexpr int kLongAnyway = 100;    // primitives that take as long with one
 constexpr int kFewStates = 4;  // of a loop, whose iterations wait for each other: four registers side by side
@@ -141,7 +143,9 @@ bool find_round(const Facts& f, const Target& t, int least, std::int64_t many, S
     s.lane_axis = axis;
     s.round = round;
     s.lanes = lanes;
-    s.block = std::max<std::int64_t>(f.jumps ? kRoundsOfIndex : kLeastRounds, kRoundsBlock / round) * round;
+    const std::int64_t elements = std::min(kManyRounds * round, kRoundsBytes / f.widest_bytes),
+                       least_rounds = f.jumps ? kRoundsOfIndex : kLeastRounds;
+    s.block = std::max(least_rounds, std::max(kRoundsBlock, elements) / round) * round;
     // Lines are written one by one, each at a multiple of its size.
     s.stream = f.adjoining_bytes >= t.stream_bytes && lanes * f.out_narrowest >= kLine &&
                (axis == 0 || period * extent * f.out_narrowest % kLine == 0);
