@@ -35,8 +35,9 @@ constexpr int kShortColumn = 64;             // the same of columns, few of whic
 constexpr int kIdleColumn = 32;              // … or which leave lanes of a warp idle
 // elements of a scan's chunk: read a second time from the second cache
 constexpr std::int64_t kChainChunk = 16384;
-constexpr std::int64_t kFewRows = 512;  // scanned by the largest blocks
-constexpr int kWaves = 4;               // blocks a multiprocessor when work is cut freely
+constexpr int kChains = 2, kChainsByElements = 3;  // rows for each multiprocessor, fewer of which are cut so
+constexpr std::int64_t kFewRows = 512;             // scanned by the largest blocks
+constexpr int kWaves = 4;                          // blocks a multiprocessor when work is cut freely
 
 constexpr int kFewColumns = 16;  // of a scan, which would leave half of a warp idle
 constexpr int kNarrow = 8;       // threads across columns that are vectors (128 bytes a row), or few
@@ -204,8 +205,8 @@ Schedule schedule_scan(const Facts& f, const Target& t, const Extents& e, Schedu
     s.block = block * s.lanes;
     return s;
   }
-  if (f.phases == 0 && !f.scans_of_scans && e.reduced_axes == 1 && e.kept < t.threads / 2 &&
-      e.reduced > 4 * kChainChunk) {
+  if (f.phases == 0 && !f.scans_of_scans && e.reduced_axes == 1 &&
+      e.kept < (s.lanes > 1 ? kChains : kChainsByElements) * t.threads && e.reduced > 4 * kChainChunk) {
     s.form = Form::Chain;
     s.chunk = kChainChunk;
     return s;
