@@ -379,11 +379,10 @@ class RegionLowering {
   // Forms.
   void build_map(), build_rows(), build_row_batches(), finish_rows(Body& into, const Range& rows, int phase);
   std::vector<EntryId> values_of_rows(int phase);
-  void build_rows_inside(LoopDecl grid, Groups row);
+  void build_rows_inside(LoopDecl grid, Groups row), build_tiles();
   void build_rounds(LoopDecl grid, Groups outer, Groups together);
   std::pair<E, std::int64_t> enter_tile(E item);
-  void build_tiles();
-  bool reduces_tiles() const, may_reduce_tiles() const;
+  bool reduces_tiles() const, may_reduce_tiles() const, reads_far_apart(Groups together) const;
   std::vector<int> groups_around_tiles() const;
   std::pair<Range, E> enter_tile_rows(E number);
   std::int64_t count_tiles() const, tile_pitch(DType type) const, row_pitch(DType type) const;

@@ -4,6 +4,8 @@
 #include "lower/region_lowering.h"
 
 #include <algorithm>
+#include <cstdlib>
+#include <map>
 #include <utility>
 
 namespace kiln::lower {
@@ -31,6 +33,24 @@ std::vector<int> RegionLowering::groups_of_repeats(Groups outer) const {
   return repeats;
 }
 
+/// Whether elements are read at several places along the first of the groups that are on lanes as one, as by
+/// a stencil, between which too much passes through a GPU's second cache.
+bool RegionLowering::reads_far_apart(Groups together) const {
+  constexpr std::int64_t kKept = std::int64_t{16} << 20;  // bytes
+  if (together.size() < 2) return false;
+  const Group& first = groups_[static_cast<std::size_t>(together.front())];
+  std::map<NodeId, const Index*> met;
+  for (const Entry& e : p_.entries) {
+    if (e.kind != Entry::Kind::Load || p_.space.jumps(e.index)) continue;
+    const auto [at, is_new] = met.emplace(e.node, &e.index);
+    const std::int64_t stride = std::abs(e.index.coef(first.last)),
+                       apart = std::abs(e.index.c - at->second->c);
+    if (!is_new && stride > 0 && apart >= stride && stride * size_of(g_[e.node].dtype) * 2 > kKept)
+      return true;
+  }
+  return false;
+}
+
 /// Without reductions: the last axis (or the last few as one) in blocks.
 void RegionLowering::build_map() {
   LoopDecl grid = open_grid();
@@ -41,7 +61,13 @@ void RegionLowering::build_map() {
   const std::int64_t run = product(together);
   const std::int64_t blocks = ceil_div(run, s_.block);
   E item = var(grid.var);
-  const std::int64_t items = product(outer) * blocks;
+  std::int64_t items = product(outer) * blocks;
+  if (target_.gpu && outer.empty() && reads_far_apart(together)) {  // as below; the last blocks may be empty
+    const std::int64_t parts = product({together.front()}), each = ceil_div(blocks, parts);
+    const auto [q, r] = divide_with_rest(item, size(kRepeats, parts));
+    item = r * size(kBlocks, each) + q;
+    items = parts * each;
+  }
   if (const std::vector<int> repeats = target_.gpu ? groups_of_repeats(outer) : std::vector<int>();
       !repeats.empty()) {  // blocks that read the same elements follow each other
     const auto [q, r] = divide_with_rest(item, size(kRepeats, product(repeats)));

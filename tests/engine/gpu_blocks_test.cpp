@@ -47,6 +47,17 @@ TEST_F(GpuBlocks, OfRepeatedOperandsFollowEachOther) {
   });
 }
 
+/// The taps of a stencil along an axis whose elements are too far apart for the second cache; the last slice
+/// has no whole blocks.
+TEST_F(GpuBlocks, OfStencilsFollowEachOther) {
+  if (!cuda::computes()) GTEST_SKIP() << "kernels do not run on this driver";
+  for (const std::int64_t n : {std::int64_t{1} << 20, std::int64_t{1'100'003}})
+    same([n] {
+      const Tensor x = numbers({3, n}, DType::Float64);
+      return x - roll(x, 1, 0) + roll(x, -1, 0) + roll(x, 2, 1);
+    });
+}
+
 /// Filters whose elements are there for a part of the points, along rows too short for windows.
 TEST_F(GpuBlocks, OfSingleElements) {
   if (!cuda::computes()) GTEST_SKIP() << "kernels do not run on this driver";
