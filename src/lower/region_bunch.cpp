@@ -11,13 +11,33 @@
 #include "lower/region_lowering.h"
 
 #include <algorithm>
+#include <array>
 #include <numeric>
+#include <vector>
 
 namespace kiln::lower {
 namespace {
 
 constexpr std::int64_t kAccessBytes = 16;  // of a GPU's widest access
 constexpr std::int64_t kBanks = 32;        // of shared memory: a row that is a multiple of them would use one
+
+/// How many of a warp's threads want a word of the same bank at a time at most, each going along its own row,
+/// `shifted` as bunch_index says: slabs of `slab` elements have `rows` rows.
+int conflicts(std::int64_t rows, std::int64_t slab, std::int64_t size, bool shifted) {
+  constexpr std::int64_t kWarp = 32, kWord = 4;
+  int most = 0;
+  for (std::int64_t k = 0; k < slab; k += rows) {
+    std::array<std::vector<std::int64_t>, kBanks> words;
+    for (std::int64_t thread = 0; thread < kWarp; ++thread) {
+      const std::int64_t at = thread / rows * slab + thread % rows + k,
+                         word = (at + (shifted ? at / kBanks : 0)) * size / kWord;
+      std::vector<std::int64_t>& bank = words[static_cast<std::size_t>(word % kBanks)];
+      if (!std::ranges::count(bank, word)) bank.push_back(word);
+      most = std::max(most, static_cast<int>(bank.size()));
+    }
+  }
+  return most;
+}
 
 }  // namespace
 
@@ -87,7 +107,8 @@ void RegionLowering::find_bunch(schedule::Facts& f) const {
   f.bunch_vector = aligned || !target_.gpu ? static_cast<int>(elements) : 1;
 }
 
-/// Where the element at hand is in a tile. Rows are some banks apart, whatever their length.
+/// Where the element at hand is in a tile. One element is left out behind as many as there are banks, so that
+/// rows of most lengths are some banks apart; not where they are so as they lie.
 E RegionLowering::bunch_index(DType type) {
   if (!target_.gpu) return turned_index(slab_groups(), type);
   E at = bunch_at_;
@@ -98,7 +119,7 @@ E RegionLowering::bunch_index(DType type) {
     for (std::size_t g = 1; g < groups_.size(); ++g) at = at * extent(static_cast<int>(g)) + axis_[g];
     at = at - bunch_first_;
   }
-  return at + kernel::index_div(at, konst(kBanks));
+  return bunch_shifts_ ? at + kernel::index_div(at, konst(kBanks)) : at;
 }
 
 std::uint32_t RegionLowering::bunch_tile(DType type, std::int64_t elements) {
@@ -132,10 +153,18 @@ void RegionLowering::build_bunch() {
   const std::vector<int> kept = kept_groups();
   const std::int64_t rows = product(kept) / product(outer), slab = rows * product(reduced_groups());
   std::int64_t bytes = 0;
+  int shifted = 0, as_they_lie = 0;
+  const auto add = [&](NodeId node) {
+    const std::int64_t size = size_of(g_[node].dtype);
+    bytes += size;
+    shifted += conflicts(rows, slab, size, true);
+    as_they_lie += conflicts(rows, slab, size, false);
+  };
   for (const Entry& e : p_.entries)
-    if (bunched(e)) bytes += size_of(g_[e.node].dtype);
+    if (bunched(e)) add(e.node);
   for (const auto& o : p_.outputs)
-    if (!o.row) bytes += size_of(g_[o.node].dtype);
+    if (!o.row) add(o.node);
+  bunch_shifts_ = shifted <= as_they_lie;
   const std::int64_t elements = s_.run / bytes;  // of each tile
   if (elements <= kAddedInOrder * s_.block) bounded_.assign(k_.accs.size(), true);
 

@@ -569,10 +569,11 @@ class RegionLowering {
   E position_;                           // position along the axes that share the lanes, if several do
   std::vector<int> along_;               // those
   E fold_first_, fold_rows_, fold_row_;  // Folded: the first point on lanes, times that the lanes are used,
-                                         // and the lane's point among those that share them
+                                         // and the lane's point among these
   bool at_points_ = false;               // Folded: lanes are kept points
   bool stores_later_ = false;            // Folded: whole outputs are made of the last reductions
-  bool placed_together_ = false;         // they are those of a loop over reduced axes
+  bool placed_together_ = false,         // they are those of a loop over reduced axes
+      bunch_shifts_ = true;              // Bunch: places of its tiles are left out, see bunch_index
   E tile_first_, strip_first_;           // Columns with a tile of results: its first row and column
   std::vector<std::vector<std::uint32_t>>
       tile_accs_;              // of each row of the tile: the accumulators of the reductions
