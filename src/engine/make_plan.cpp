@@ -63,7 +63,11 @@ transform::Wishes wishes(const schedule::Target& target, Device device) {
     return w;
   }
   w.finds_products = true;
-  w.sums_vectors = !target.gpu;
+  w.vectors = transform::VectorCosts{};
+  if (target.gpu) {
+    w.vectors = transform::VectorCosts{
+        .apart = true, .most_terms = 1024, .most_across = 64, .most_of_two = 64, .least_sums = 1 << 16};
+  }
   w.sums_batches = !target.gpu;
   w.reuses_products = target.gpu && target.pair_sums;
   w.reductions = {target.run_bytes,

@@ -108,12 +108,13 @@ bool hold_row(std::int64_t row, bool only, int vector, const Facts& f, Schedule&
 /// body leaves time for loads one after the other. The only row is a block's, so that kernels are fewer.
 bool read_row(std::int64_t row, bool only, const Facts& f, Schedule& s) {
   const std::int64_t vectors = ceil_div(row, s.lanes);
-  if (f.prims >= kLongBody || f.loads > 2 || vectors > kBlock * kReadVectors) return false;
+  const int loads = f.row_loads == 1 ? std::min(f.loads, 2) : f.loads;  // rows that all read are near
+  if (f.prims >= kLongBody || loads > 2 || vectors > kBlock * kReadVectors) return false;
   struct Team {
     std::uint16_t threads;
     int steps;
   };
-  if (f.loads == 2) {  // each step has two loads in flight; longer rows keep enough of them by themselves
+  if (loads == 2) {  // each step has two loads in flight; longer rows keep enough of them by themselves
     constexpr Team kOfPairs[] = {{8, 1}, {8, 2}, {8, 4}, {32, 2}, {32, 4}};
     const auto* const pair =
         std::ranges::find_if(kOfPairs, [&](const Team& t) { return vectors <= t.threads * t.steps; });

@@ -12,16 +12,19 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <limits>
 #include <vector>
 
 namespace kiln::transform {
 namespace {
 
+constexpr std::int64_t kMostElements = std::numeric_limits<std::int32_t>::max();  // whose places have 32 bits
 constexpr std::int64_t kMostVectors = 2;  // each of which reads the matrix, from memory where that is large
 
 class Summer {
  public:
-  explicit Summer(Graph& graph) : g_(graph), readers_(graph.size()), add_(graph) {
+  Summer(Graph& graph, const VectorCosts& costs)
+      : g_(graph), costs_(costs), readers_(graph.size()), add_(graph) {
     for (const GraphNode& n : graph.nodes)
       for (const NodeId in : n.in) ++readers_[in];
     for (const NodeId root : graph.roots) ++readers_[root];
@@ -30,7 +33,8 @@ class Summer {
 
   Renumbering run() {
     return rebuild(g_, [&](NodeId id, const GraphNode& n) {
-      return is_outer(n) ? outer(n) : sums_[id] ? sum(n) : add_.push(n);
+      if (is_outer(n)) return outer(n);
+      return !sums_[id] ? add_.push(n) : costs_.apart ? sums_apart(n) : sum(n);
     });
   }
 
@@ -67,6 +71,13 @@ class Summer {
     if (n.op != Op::matmul || !is_float(n.dtype) || n.numel == 0 || !is_one_matrix(n)) return false;
     const Operands o = operands(n);
     if (o.count > kMostVectors || g_[o.matrix].numel == 0) return false;
+    if (costs_.apart) {
+      const std::int64_t k = g_[n.in[0]].dims.back();
+      const bool across = (o.k == 0) != is_turned(o.matrix);
+      return k <= (across ? costs_.most_across : costs_.most_terms) &&
+             (o.count == 1 || k <= costs_.most_of_two) && g_[o.matrix].numel <= kMostElements &&
+             g_[o.matrix].numel / k >= costs_.least_sums;
+    }
     if (is_made(o.matrix)) return true;
     // several sums along adjacent elements of one register the library makes faster
     const bool along = (o.k == 1) != is_turned(o.matrix);
@@ -118,7 +129,38 @@ class Summer {
     return sum;
   }
 
+  /// Of each vector a reduction of its own, which one kernel makes of the matrix as it is read once.
+  NodeId sums_apart(const GraphNode& n) {
+    add_.loc = n.loc;
+    const Operands o = operands(n);
+    const bool columns = o.k == 1;  // the vectors are, and so are the results
+    const ir::Dims dims = g_[o.matrix].dims.last(2);
+    const std::int64_t extent = dims[o.k], others = dims[1 - o.k];
+    const NodeId matrix = shown(o.matrix, Shape{dims[0], dims[1]}),
+                 vectors = shown_as(o.vectors, columns ? Shape{extent, o.count} : Shape{o.count, extent});
+    std::vector<NodeId> sums;
+    for (std::int64_t i = 0; i < o.count; ++i) {
+      NodeId vector = vectors;
+      if (o.count > 1) {
+        const Shape one = columns ? Shape{extent, 1} : Shape{1, extent};
+        const std::int64_t first[] = {columns ? 0 : i, columns ? i : 0}, step[] = {1, 1};
+        vector = add_.add(Op::slice, {vectors}, ir::Box(first, step), {.dims = g_.keep(one)});
+      }
+      vector = shown(vector, columns ? Shape{1, extent} : Shape{extent, 1});
+      const NodeId products = add_.add(Op::multiply, {matrix, vector});
+      NodeId sum = add_.add(Op::reduce_sum, {products}, ir::Reduce{std::uint64_t{1} << o.k});
+      if (g_[sum].dtype != n.dtype) sum = add_.add(Op::cast, {sum}, {}, {.dtype = n.dtype});
+      sums.push_back(shown_as(sum, columns ? Shape{others, 1} : Shape{1, others}));
+    }
+    NodeId all = sums.front();
+    if (o.count > 1) all = add_.add(Op::join, ir::Operands(sums), ir::Join{columns ? 1u : 0u});
+    all = shown_as(all, Shape(n.dims));
+    g_[all].held = n.held;
+    return all;
+  }
+
   Graph& g_;
+  const VectorCosts& costs_;
   std::vector<int> readers_;
   std::vector<bool> sums_;  // of the graph as it was
   ir::Builder add_;
@@ -126,6 +168,6 @@ class Summer {
 
 }  // namespace
 
-Renumbering sum_vectors(Graph& graph) { return Summer(graph).run(); }
+Renumbering sum_vectors(Graph& graph, const VectorCosts& costs) { return Summer(graph, costs).run(); }
 
 }  // namespace kiln::transform

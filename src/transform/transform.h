@@ -8,6 +8,7 @@
 #include "transform/replacement.h"
 #include "transform/split_reductions.h"
 #include "transform/split_scans.h"
+#include "transform/sum_vectors.h"
 #include "transform/user_patterns.h"
 
 #include <optional>
@@ -36,7 +37,7 @@ struct Wishes {
   bool products_as_sums = false;             // without contractions, see sum_products.h
   std::optional<BlockCosts> blocks;          // of products whose rows are reduced, see block_rows.h
   bool finds_products = false;               // the other way round, see find_products.h
-  bool sums_vectors = false;                 // products of a matrix and a vector, see sum_vectors.h
+  std::optional<VectorCosts> vectors;        // of products of a matrix and a vector, see sum_vectors.h
   bool sums_batches = false;                 // of products, see sum_batches.h
   bool reuses_products = false;              // for sums of others, see reuse_products.h
   std::optional<ReductionCosts> reductions;  // split where that is faster, see split_reductions.h

@@ -118,5 +118,33 @@ TEST(SumVectors, TheMatrixIsReadAsItLiesInMemory) {
             std::pair(Extents{1, 6, 5}, std::uint64_t{2}));
 }
 
+/// As for a GPU; how many reductions there are.
+std::ptrdiff_t sums_apart(DType dtype, const Extents& x, const Extents& y, const VectorCosts& costs) {
+  GraphBuilder b;
+  b.root(b.matmul(b.leaf(dtype, x), b.leaf(dtype, y)));
+  const auto before = b.values();
+  sum_vectors(b.graph, costs);
+  ir::verify(b.graph);
+  EXPECT_EQ(before, b.values()) << ir::print(b.graph);
+  return std::ranges::count(b.graph.nodes, Op::reduce_sum, &ir::GraphNode::op);
+}
+
+TEST(SumVectors, EachVectorHasAReductionOfItsOwnOnAGpu) {
+  const VectorCosts costs{
+      .apart = true, .most_terms = 6, .most_across = 4, .most_of_two = 6, .least_sums = 5};
+  for (const DType dtype : {DType::Float32, DType::Float64, DType::BFloat16}) {
+    EXPECT_EQ(sums_apart(dtype, {5, 6}, {6, 1}, costs), 1);
+    EXPECT_EQ(sums_apart(dtype, {5, 6}, {6, 2}, costs), 2);
+    EXPECT_EQ(sums_apart(dtype, {1, 4}, {4, 5}, costs), 1);
+    EXPECT_EQ(sums_apart(dtype, {1, 1, 2, 4}, {1, 1, 4, 5}, costs), 2);
+    EXPECT_EQ(sums_apart(dtype, {2, 6}, {6, 5}, costs), 0) << "long sums across memory";
+    EXPECT_EQ(sums_apart(dtype, {5, 7}, {7, 2}, costs), 0) << "long sums";
+    EXPECT_EQ(sums_apart(dtype, {4, 6}, {6, 2}, costs), 0) << "few sums";
+    EXPECT_EQ(sums_apart(dtype, {5, 6}, {6, 3}, costs), 0) << "many vectors";
+    EXPECT_EQ(sums_apart(dtype, {2, 5, 6}, {2, 6, 1}, costs), 0) << "a batch";
+  }
+  EXPECT_EQ(sums_apart(DType::Int32, {5, 6}, {6, 1}, costs), 0);
+}
+
 }  // namespace
 }  // namespace kiln::transform
