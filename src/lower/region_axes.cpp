@@ -249,18 +249,21 @@ int RegionLowering::axis_apart() const {
   return found;
 }
 
-/// The longest kept group along which the largest load repeats, all of which walk the last group: its rows
-/// serve several results. -1: there is none.
+/// The longest kept group along which the largest load repeats, where all that go along rows walk the last
+/// group: its rows serve several results. -1: there is none.
 int RegionLowering::axis_repeated() const {
   if (groups_.back().level != 0 || !scans_.empty() || !p_.loops.empty()) return -1;
   const Entry* largest = nullptr;
   std::int64_t most = 0;
   for (const Entry& e : p_.entries) {
     if (e.kind != Entry::Kind::Load) continue;
-    if (e.predicates >= 0 || p_.space.jumps(e.index) || !walks(e.index, groups_.back())) return -1;
+    if (e.predicates >= 0 || p_.space.jumps(e.index)) return -1;
     std::int64_t points = 1;
+    bool along = false;  // what is reduced
     for (const Group& g : groups_)
-      if (walks(e.index, g)) points *= g.extent;
+      if (walks(e.index, g)) points *= g.extent, along |= g.reduced;
+    if (!along) continue;
+    if (!walks(e.index, groups_.back())) return -1;
     if (points <= most) continue;
     most = points;
     largest = &e;

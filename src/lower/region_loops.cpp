@@ -462,7 +462,9 @@ void RegionLowering::build_rows() {
   const std::vector<int> kept = kept_groups({s_.tile_axis});
   const auto [item, tiles] = enter_tile(var(grid.var));
   if (!kept.empty()) decompose(item, kept);
-  if (s_.tile > 1) bounded_.assign(k_.accs.size(), true);
+  const std::int64_t lanes = std::int64_t{s_.lanes} * std::max<int>(1, s_.threads.team);
+  if (s_.tile > 1 && (!target_.gpu || added_up(reduced_groups(), false, lanes) <= schedule::kAddedByTeam))
+    bounded_.assign(k_.accs.size(), true);
   all_phases(grid.body, !s_.one_by_one);
   close_grid(std::move(grid), product(kept) * tiles);
 }

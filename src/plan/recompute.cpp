@@ -71,7 +71,7 @@ class Operands {
       switch (ir::info(n.op).kind) {
         case OpKind::Elementwise:
         case OpKind::Cast:
-          cost += target.cost_of(static_cast<int>(n.op));
+          if (!target.gpu || !is_contracted(n)) cost += target.cost_of(static_cast<int>(n.op));
           maps.push_back(at);
           break;
         case OpKind::Scalar: break;
@@ -100,6 +100,12 @@ class Operands {
   }
 
  private:
+  /// Whether a sum is one instruction with the product that it adds.
+  bool is_contracted(const GraphNode& n) const {
+    return (n.op == Op::add || n.op == Op::subtract) && is_float(n.dtype) &&
+           std::ranges::any_of(n.in, [&](NodeId in) { return g_[in].op == Op::multiply; });
+  }
+
   const Graph& g_;
   const Regions& regions_;
 };

@@ -47,6 +47,10 @@ enum class Form : std::uint8_t {
 /// threads.
 constexpr std::int64_t kAddedByLane = 1024;
 
+/// GPU: elements that a thread of a team with several rows' results adds up one after the other where its
+/// sums are not compensated.
+constexpr std::int64_t kAddedByTeam = 32;
+
 /// Elements of the axes that share the lanes with another outside them, at most (Schedule::fold).
 constexpr std::int64_t kMostFolded = 2048;
 

@@ -26,13 +26,14 @@ constexpr std::int64_t kSplitAbove = 16384;  // shorter reductions are not worth
 constexpr std::int64_t kLong = 65536;        // … nor these where rows nearly keep all multiprocessors busy
 constexpr int kTileResults = 32;             // of a thread where each is of a pair, …
 constexpr int kStrips = 4;                   // columns of such a thread where they are no vectors
+constexpr int kMostTiled = 16;               // rows that share a team, …
 constexpr int kTileAccumulators = 64;        // of a thread of a team that has several rows' results
-constexpr std::int64_t kAddedByThread = 32;  // elements that such a thread adds up one after the other
-constexpr int kTileBlock = 128;              // … and threads of a block
-constexpr int kShortRow = 8;                 // adjacent elements one thread reduces alone
-constexpr int kFewVectors = 4;               // of a row, which leave a team's threads without work
-constexpr int kShortColumn = 64;             // the same of columns, few of which are adjacent, …
-constexpr int kIdleColumn = 32;              // … or which leave lanes of a warp idle
+constexpr std::int64_t kAddedByThread = kAddedByTeam;  // elements that such a thread adds up in turn
+constexpr int kTileBlock = 128;                        // … and threads of a block
+constexpr int kShortRow = 8;                           // adjacent elements one thread reduces alone
+constexpr int kFewVectors = 4;                         // of a row, which leave a team's threads without work
+constexpr int kShortColumn = 64;                       // the same of columns, few of which are adjacent, …
+constexpr int kIdleColumn = 32;                        // … or which leave lanes of a warp idle
 // elements of a scan's chunk: read a second time from the second cache
 constexpr std::int64_t kChainChunk = 16384;
 constexpr int kChains = 2, kChainsByElements = 3;  // rows for each multiprocessor, fewer of which are cut so
@@ -323,21 +324,25 @@ bool tile_results(const Facts& f, const Target& t, std::int64_t kept, Schedule& 
 /// axis that the largest load repeats along, and reads that load's row once for all. False where a thread
 /// would add up too many elements one after the other, or multiprocessors would be without work.
 bool tile_rows(const Facts& f, const Target& t, std::int64_t kept, std::int64_t reduced, Schedule& s) {
-  if (f.prims >= kLongBody) return false;
   const std::int64_t repeats = f.axes[static_cast<std::size_t>(f.repeated)].extent;
-  for (const int team : {8, 32}) {
-    if (reduced > std::int64_t{team} * s.lanes * kAddedByThread) continue;
+  for (const int team : {8, 32, kBlock, kMaxBlock / 2}) {
+    // The sums of the largest teams are compensated where threads add up more.
+    if (team < kMaxBlock / 2 && reduced > std::int64_t{team} * s.lanes * kAddedByThread) continue;
     std::int64_t least = 0;
-    for (int tile = std::min(16, kTileAccumulators / s.lanes); tile >= 4; tile /= 2) {
+    for (int tile = std::min(kMostTiled, kTileAccumulators / s.lanes); tile >= 4; tile /= 2) {
       const std::int64_t made = ceil_div(repeats, tile) * tile;  // the last tile has some results twice
-      if (repeats < tile || (least > 0 && made >= least)) continue;
+      const bool busy = kept / tile * team >=
+                        std::int64_t{t.threads} * (team < kMaxBlock / 2 ? kMaxBlock : kMaxBlock / 2),
+                 lengthy = tile * f.prims > kMostTiled * kLongBody;  // to compile
+      if (repeats < tile || !busy || lengthy || (least > 0 && made >= least)) continue;
       least = made;
       s.tile = tile;
     }
-    if (least == 0 || kept / s.tile * team < std::int64_t{t.threads} * kMaxBlock) return false;
+    if (least == 0) return false;
     s.form = Form::Rows;
     s.tile_axis = f.repeated;
-    s.threads = {kTileBlock, static_cast<std::uint16_t>(team)};
+    const int block = std::max(kTileBlock, team);
+    s.threads = {static_cast<std::uint16_t>(block), static_cast<std::uint16_t>(team)};
     return true;
   }
   return false;
@@ -418,7 +423,8 @@ Schedule split_rows(const Facts& f, const Target& t, const Extents& e, Schedule 
 Schedule schedule_rows(const Facts& f, const Target& t, const Extents& e, bool cut, Schedule s) {
   const std::int64_t few = e.reduced >= kLong ? kWaves * t.threads : 2 * t.threads;
   if (cut && !f.whole_rows && e.kept < few && e.reduced >= kSplitAbove) return split_rows(f, t, e, s);
-  if (cut && f.repeated >= 0 && e.reduced_axes == 1 && tile_rows(f, t, e.kept, e.reduced, s)) return s;
+  if (!f.stores_full && f.repeated >= 0 && e.reduced_axes == 1 && tile_rows(f, t, e.kept, e.reduced, s))
+    return s;
   s.form = Form::Rows;
   s.tile = 1;
   s.together = e.reduced_axes > 1;

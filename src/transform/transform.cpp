@@ -119,6 +119,7 @@ Transformed transform(ir::Graph graph, const Wishes& wishes) {
     follow(t, sum_products(t.graph));
   }
   if (wishes.finds_products) follow(t, find_products(t.graph));
+  if (wishes.writes_out) follow(t, write_out_sums(t.graph, *wishes.writes_out));
   if (wishes.vectors) follow(t, sum_vectors(t.graph, *wishes.vectors));
   for (const Pass& pass : kPasses) follow(t, pass.run(t.graph));
   if (wishes.blocks && !wishes.products_as_sums) block(t, *wishes.blocks);

@@ -10,6 +10,7 @@
 #include "transform/split_scans.h"
 #include "transform/sum_vectors.h"
 #include "transform/user_patterns.h"
+#include "transform/write_out_sums.h"
 
 #include <optional>
 #include <span>
@@ -38,6 +39,7 @@ struct Wishes {
   std::optional<BlockCosts> blocks;          // of products whose rows are reduced, see block_rows.h
   bool finds_products = false;               // the other way round, see find_products.h
   std::optional<VectorCosts> vectors;        // of products of a matrix and a vector, see sum_vectors.h
+  std::optional<TermCosts> writes_out;       // of reductions of pairs, see write_out_sums.h
   bool sums_batches = false;                 // of products, see sum_batches.h
   bool reuses_products = false;              // for sums of others, see reuse_products.h
   std::optional<ReductionCosts> reductions;  // split where that is faster, see split_reductions.h

@@ -58,6 +58,26 @@ TEST_F(GpuBlocks, OfStencilsFollowEachOther) {
     });
 }
 
+/// What is made of pairs is reduced by teams that have several rows, in one phase or two, and by the largest.
+TEST_F(GpuBlocks, OfPairsThatAreReduced) {
+  if (!cuda::computes()) GTEST_SKIP() << "kernels do not run on this driver";
+  for (const std::int64_t n : {129, 9'000})
+    for (const std::int64_t k : {3}) {
+      same([n, k] {
+        return max(matmul(numbers({600, k}, DType::Float32), numbers({k, n}, DType::Float32)), 1);
+      });
+      same([n, k] {
+        const Tensor y = matmul(numbers({600, k}, DType::Float64), numbers({k, n}, DType::Float64));
+        const Tensor away = abs(y - max(y, 1, true));
+        return max(away, 1);
+      });
+      same([n, k] {
+        const Tensor x = numbers({600, 1, k}, DType::Float32), y = numbers({n, k}, DType::Float32);
+        return argmin(sum(abs(x - y), 2), 1);
+      });
+    }
+}
+
 /// Filters whose elements are there for a part of the points, along rows too short for windows.
 TEST_F(GpuBlocks, OfSingleElements) {
   if (!cuda::computes()) GTEST_SKIP() << "kernels do not run on this driver";

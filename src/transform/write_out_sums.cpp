@@ -1,0 +1,186 @@
+// Terminates: one walk in topological order; a reduction becomes as many times the few operations that make
+// its operand as it has terms. Each look at these, and at readers, is of at most kMostSteps nodes.
+#include "transform/write_out_sums.h"
+
+#include "ir/builder.h"
+#include "transform/memory_strides.h"
+#include "transform/nouns.h"
+#include "transform/rebuild.h"
+
+#include <kiln/shape.h>
+
+#include <algorithm>
+#include <bit>
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
+namespace kiln::transform {
+namespace {
+
+constexpr std::size_t kMostSteps = 8;  // operations that make an element, or are made of a result
+
+class Writer {
+ public:
+  Writer(Graph& graph, const TermCosts& costs)
+      : g_(graph), costs_(costs), readers_(graph.size()), root_(graph.size()), add_(graph) {}
+
+  Renumbering run() {
+    for (NodeId id = 0; id < g_.size(); ++id)
+      for (const NodeId in : g_[id].in) readers_[in].push_back(id);
+    for (const NodeId r : g_.roots) root_[r] = true;
+    for (NodeId id = 0; id < g_.size(); ++id) found_.push_back(find(id));
+    return rebuild(g_, [&](NodeId id, const GraphNode& n) {
+      now_.push_back(found_[id] ? written(n, *found_[id]) : add_.push(n));
+      return now_.back();
+    });
+  }
+
+ private:
+  struct Step {
+    NodeId id;
+    GraphNode node;
+  };
+  struct Found {
+    std::int64_t terms = 0;
+    std::size_t axis = 0;     // that is reduced: of a product's first operand
+    std::vector<Step> steps;  // of a reduction: in order, the last one makes the operand
+  };
+
+  /// The operation that combines two values as a reduction does.
+  static std::optional<Op> combination_of(Op op) {
+    switch (op) {
+      case Op::matmul:
+      case Op::reduce_sum: return Op::add;
+      case Op::reduce_prod: return Op::multiply;
+      case Op::reduce_max: return Op::maximum;
+      case Op::reduce_min: return Op::minimum;
+      default: return std::nullopt;
+    }
+  }
+
+  std::optional<Found> find(NodeId id) const {
+    const GraphNode& n = g_[id];
+    if (!combination_of(n.op) || !is_float(n.dtype)) return std::nullopt;
+    Found f;
+    std::int64_t largest = 0;  // operand
+    if (n.op == Op::matmul) {
+      f.axis = n.dims.size() - 1;
+      for (const NodeId in : n.in) largest = std::max(largest, g_[in].numel);
+    } else {
+      const std::uint64_t mask = ir::attributes<ir::Reduce>(n).mask;
+      if (std::popcount(mask) != 1) return std::nullopt;
+      f.axis = static_cast<std::size_t>(std::countr_zero(mask));
+      std::vector<NodeId> steps;
+      if (!find_steps(n.in[0], id, steps) || steps.empty()) return std::nullopt;
+      std::ranges::sort(steps);
+      for (const NodeId step : steps) {
+        f.steps.push_back({step, g_[step]});
+        for (const NodeId in : g_[step].in)
+          if (!std::ranges::binary_search(steps, in)) largest = std::max(largest, g_[in].numel);
+      }
+    }
+    f.terms = g_[n.in[0]].dims[f.axis];
+    // Threads side by side read columns side by side.
+    const bool adjacent = n.op == Op::matmul && memory_strides(g_, n.in[1]).back() == 1;
+    const std::int64_t most =
+        adjacent ? std::max(costs_.most_terms, costs_.most_products) : costs_.most_terms;
+    std::size_t steps = 0;
+    const bool pays = f.terms >= 2 && f.terms <= most && n.numel * f.terms >= costs_.pairs * largest &&
+                      is_only_reduced(id, steps);
+    return pays ? std::optional(std::move(f)) : std::nullopt;
+  }
+
+  /// The maps that a value is made by for this reader alone. False: they are too many.
+  bool find_steps(NodeId id, NodeId reader, std::vector<NodeId>& steps) const {
+    const GraphNode& n = g_[id];
+    const bool own = std::ranges::all_of(
+        readers_[id], [&](NodeId r) { return r == reader || std::ranges::count(steps, r) > 0; });
+    if (!ir::is_elementwise(n.op) || n.held || root_[id] || !own || std::ranges::count(steps, id))
+      return true;
+    if (steps.size() == kMostSteps) return false;
+    steps.push_back(id);
+    return std::ranges::all_of(n.in, [&](NodeId in) { return find_steps(in, reader, steps); });
+  }
+
+  /// Whether all that is made of it is reduced to fewer results, through maps.
+  bool is_only_reduced(NodeId id, std::size_t& steps) const {
+    if (root_[id] || g_[id].held || readers_[id].empty() || ++steps > kMostSteps) return false;
+    return std::ranges::all_of(readers_[id], [&](NodeId r) {
+      const GraphNode& n = g_[r];
+      if (ir::is_reduce(n.op)) return n.numel < g_[id].numel;
+      return (ir::is_elementwise(n.op) || ir::is_view(n.op)) && n.numel == g_[id].numel &&
+             is_only_reduced(r, steps);
+    });
+  }
+
+  /// Element i of an axis, which stays with an extent of 1. `behind`: axes behind it.
+  NodeId element(NodeId x, std::size_t behind, std::int64_t i) {
+    const std::size_t rank = g_[x].dims.size();
+    if (rank <= behind || g_[x].dims[rank - 1 - behind] == 1) return x;
+    const std::size_t axis = rank - 1 - behind;
+    Shape dims(g_[x].dims);
+    dims[static_cast<int>(axis)] = 1;
+    std::vector<std::int64_t> first(rank, 0);
+    const std::vector<std::int64_t> step(rank, 1);
+    first[axis] = i;
+    return add_.add(Op::slice, {x}, ir::Box(first, step), {.dims = g_.keep(dims)});
+  }
+
+  NodeId cast(NodeId x, DType dtype) {
+    return g_[x].dtype == dtype ? x : add_.add(Op::cast, {x}, {}, {.dtype = dtype});
+  }
+
+  /// The operand of a reduction at element i of the axis.
+  NodeId term(const Found& f, std::size_t behind, std::int64_t i) {
+    std::unordered_map<NodeId, NodeId> made;
+    for (const Step& step : f.steps) {
+      GraphNode n = step.node;
+      Shape dims;
+      for (NodeId& in : n.in) {
+        in = made.contains(in) ? made.at(in) : element(now_[in], behind, i);
+        dims = *ir::broadcast_dims(dims, g_[in].dims);
+      }
+      n.dims = g_.keep(dims);
+      n.numel = dims.numel();
+      made[step.id] = add_.push(n);
+    }
+    return made.at(f.steps.back().id);
+  }
+
+  NodeId written(const GraphNode& n, const Found& f) {
+    add_.loc = n.loc;
+    const DType type = is_half(n.dtype) ? DType::Float32 : n.dtype;
+    const Op combine = *combination_of(n.op);
+    // Sums begin at 0: of nothing but -0 they are 0.
+    NodeId all = combine != Op::add
+                     ? ir::kNoNode
+                     : add_.add(Op::constant, {}, ir::Constant{0}, {.dtype = type, .dims = Shape{}});
+    for (std::int64_t i = 0; i < f.terms; ++i) {
+      NodeId next;
+      if (n.op == Op::matmul)
+        next =
+            add_.add(Op::multiply, {cast(element(n.in[0], 0, i), type), cast(element(n.in[1], 1, i), type)});
+      else
+        next = cast(term(f, n.dims.size() - 1 - f.axis, i), type);
+      all = all == ir::kNoNode ? next : add_.add(combine, {all, next});
+    }
+    all = cast(all, n.dtype);
+    g_[all].held = n.held;
+    return all;
+  }
+
+  Graph& g_;
+  const TermCosts& costs_;
+  std::vector<std::vector<NodeId>> readers_;
+  std::vector<bool> root_;
+  std::vector<std::optional<Found>> found_;
+  std::vector<NodeId> now_;
+  ir::Builder add_;
+};
+
+}  // namespace
+
+Renumbering write_out_sums(Graph& graph, const TermCosts& costs) { return Writer(graph, costs).run(); }
+
+}  // namespace kiln::transform
