@@ -86,7 +86,10 @@ transform::Wishes wishes(const schedule::Target& target, Device device) {
   constexpr int kAmpere = 80;
   if (target.gpu && target.architecture >= kAmpere && target.templates >= schedule::Target::Templates::Few)
     w.turns_windows = plan::turn_windows;
-  if (target.gpu && target.attentions) w.places_results = plan::place_results;
+  if (target.gpu && target.attentions) {
+    w.places_results = plan::place_results;
+    w.keys = transform::KeyCosts{.blocks = target.threads, .small_blocks = 8 * target.threads};
+  }
   if (target.scans > 0) {
     w.scans = transform::ScanCosts{target.scans};
     w.scans->slab_bytes = schedule::kBunchBytes;

@@ -34,7 +34,25 @@ std::int64_t blocks_of(const Attention& a, const AttentionForm& form) {
   return round_up(a.rows, form.rows) / form.rows;
 }
 
+/// Few rows against narrow heads take the time of reading k and v: blocks of a warp or two, of which many
+/// share a multiprocessor, wait for memory side by side. Of halves that pays in many matrices, where there
+/// are few keys, or large blocks would have hardly a row, or half of each copy nothing.
+bool is_small(const Attention& a) {
+  constexpr std::int64_t kFewRows = 32, kHardly = 8, kNarrow = 64, kNarrowest = 32, kMany = 256;
+  const std::int64_t width = std::max(a.depth, a.width);
+  if (a.rows > kFewRows || width > kNarrow) return false;
+  return a.q.dtype == DType::Float32 ||
+         (a.batch >= kMany && (a.columns <= kFewPairColumns || a.rows <= kHardly || width <= kNarrowest));
+}
+std::int64_t small_rows(const Attention& a) { return round_up(a.rows, 16); }
+
 AttentionForm mma_form(const Attention& a) {
+  if (is_small(a)) {
+    const std::int64_t rows = small_rows(a), columns = 64, depth = round_up(a.depth, 16),
+                       width = round_up(a.width, 16);
+    return {false, rows,  columns,  rows / 16,
+            1,     width, 2 * rows, 2 * ((rows + columns) * (depth + 8) + columns * (width + 8))};
+  }
   const bool tall = a.depth <= 128 && a.width <= 128;
   const std::int64_t rows = 128, columns = 64, warps = tall ? 4 : 8;
   const std::int64_t depth = round_up(a.depth, 16), width = round_up(a.width, 16);
@@ -59,7 +77,7 @@ std::int64_t shared_limit(int architecture) {
 AttentionForm float_form(const Attention& a, int architecture) {
   const std::int64_t depth = round_up(a.depth, 8), width = round_up(a.width, 8);
   constexpr std::int64_t columns = 32;
-  std::int64_t rows = 64;
+  std::int64_t rows = is_small(a) ? small_rows(a) : 64;
   const auto shared = [&] { return 4 * ((rows + columns) * (depth + 4) + columns * (width + 4)); };
   const std::int64_t limit = (shared_limit(architecture) - 1) << 10;
   if (shared() > limit) rows = 32;
@@ -124,7 +142,8 @@ const MatrixMemory& operand(const Attention& a, int which) {
 AttentionForm attention_form(const Attention& a, int architecture, bool aligned) {
   constexpr int kHopper = 90;
   if (a.q.dtype == DType::Float32) return float_form(a, architecture);
-  return architecture == kHopper && aligned && copied_by_tiles(a) ? wgmma_form(a) : mma_form(a);
+  return architecture == kHopper && !is_small(a) && aligned && copied_by_tiles(a) ? wgmma_form(a)
+                                                                                  : mma_form(a);
 }
 
 std::vector<std::byte> attention_head(const Attention& a, const AttentionForm& form, bool again) {

@@ -258,7 +258,8 @@ class AttentionLowering final : PairKernel {
       const std::uint32_t to =
           buffer({kernel::BufferDecl::Role::Out, type, bytes}, {BufferSource::Kind::Node, o.node, 0});
       out_.bytes += g_[o.node].numel * bytes;
-      store(h.body, to, first_element(o.to, at.batch) + along_rows(o.to, at.row),
+      const E matrix = first_element(o.to, at.batch);
+      store(h.body, to, a_.rows == 1 ? matrix : matrix + along_rows(o.to, at.row),
             kernel::cast(term(o.value, at), type));
     }
     return h;

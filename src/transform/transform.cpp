@@ -68,6 +68,10 @@ void transform_for_target(Transformed& t, const Wishes& wishes) {
     follow(t, sum_batches(t.graph));
     follow(t, dce(t.graph));
   }
+  if (wishes.keys) {
+    follow(t, split_keys(t.graph, *wishes.keys));
+    follow(t, dce(t.graph));
+  }
   if (wishes.reuses_products) {
     follow(t, reuse_products(t.graph));
     follow(t, dce(t.graph));

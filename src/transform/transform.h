@@ -6,6 +6,7 @@
 
 #include "transform/block_rows.h"
 #include "transform/replacement.h"
+#include "transform/split_keys.h"
 #include "transform/split_reductions.h"
 #include "transform/split_scans.h"
 #include "transform/sum_vectors.h"
@@ -52,6 +53,7 @@ struct Wishes {
   Renumbering (*turns_windows)(ir::Graph&) = nullptr;   // of products, see plan/turn_windows.h
   Renumbering (*places_results)(ir::Graph&) = nullptr;  // of attentions, see plan/place_results.h
   std::optional<ScanCosts> scans;                       // likewise, see split_scans.h
+  std::optional<KeyCosts> keys;                         // of attentions, see split_keys.h
   std::optional<PatternTarget> patterns;                // of the program, see user_patterns.h
 };
 

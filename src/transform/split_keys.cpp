@@ -1,0 +1,239 @@
+// Terminates: one walk in topological order; an attention becomes what it was and two dozen nodes. Each look
+// at one goes from a node to one of its operands, up to kMostSteps times.
+#include "transform/split_keys.h"
+
+#include "ir/builder.h"
+#include "kernel/expr.h"
+#include "transform/memory_strides.h"
+#include "transform/nouns.h"
+#include "transform/rebuild.h"
+
+#include <kiln/shape.h>
+
+#include <algorithm>
+#include <limits>
+#include <optional>
+#include <vector>
+
+namespace kiln::transform {
+namespace {
+
+using ir::kNoNode;
+
+constexpr int kMostSteps = 16;  // from the scores to what the exponentials are of
+constexpr std::int64_t kMostParts = 64;
+constexpr double kLeastSum =
+    0.5;  // of exponentials, the greatest of which is 1: only that of nothing is less
+
+class Splitter {
+ public:
+  Splitter(Graph& graph, const KeyCosts& costs)
+      : g_(graph), costs_(costs), readers_(graph.size()), add_(graph) {}
+
+  Renumbering run() {
+    for (const GraphNode& n : g_.nodes)
+      for (const NodeId in : n.in) ++readers_[in];
+    for (const NodeId root : g_.roots) ++readers_[root];
+    for (NodeId id = 0; id < g_.size(); ++id) found_.push_back(find(id));
+    return rebuild(g_, [&](NodeId id, const GraphNode& n) {
+      now_.push_back(found_[id] ? split(n, *found_[id]) : add_.push(n));
+      return now_.back();
+    });
+  }
+
+ private:
+  /// (e / sum of e) v, e being exp(t - greatest of t), and t made of the scores by `steps`.
+  struct Found {
+    NodeId q, k, v;                // k: turned, as the scores' product reads it
+    std::vector<GraphNode> steps;  // in order; the first is the scores
+    DType weights;                 // as they are multiplied
+    std::int64_t parts;
+  };
+
+  bool is_own(NodeId id, int readers) const { return !g_[id].held && readers_[id] == readers; }
+
+  /// What a value of rows is before it is shown with its last axis, or along it.
+  NodeId reduction_of(NodeId id, Op op, NodeId of) const {
+    while ((g_[id].op == Op::reshape || g_[id].op == Op::broadcast || g_[id].op == Op::alias) &&
+           is_own(id, 1))
+      id = g_[id].in[0];
+    const GraphNode& n = g_[id];
+    const bool fits = n.op == op && is_own(id, 1) && n.in[0] == of &&
+                      ir::attributes<ir::Reduce>(n).mask == std::uint64_t{1} << (g_[of].dims.size() - 1);
+    return fits ? id : kNoNode;
+  }
+
+  std::optional<Found> find(NodeId id) const {
+    const GraphNode& p = g_[id];
+    if (p.op != Op::matmul || p.numel == 0 || p.dims.size() >= kMaxRank) return std::nullopt;
+    Found f;
+    f.v = p.in[1];
+    NodeId w = p.in[0];
+    f.weights = g_[w].dtype;
+    if (f.weights != DType::Float32 && !is_half(f.weights)) return std::nullopt;
+    while (g_[w].op == Op::cast && is_own(w, 1)) w = g_[w].in[0];
+    if (g_[w].op != Op::divide || g_[w].dtype != DType::Float32 || !is_own(w, 1)) return std::nullopt;
+    const NodeId e = g_[w].in[0];
+    if (g_[e].op != Op::exp || !is_own(e, 2) || reduction_of(g_[w].in[1], Op::reduce_sum, e) == kNoNode)
+      return std::nullopt;
+    const NodeId less = g_[e].in[0];
+    if (g_[less].op != Op::subtract || !is_own(less, 1)) return std::nullopt;
+    NodeId t = g_[less].in[0];
+    if (!is_own(t, 2) || reduction_of(g_[less].in[1], Op::reduce_max, t) == kNoNode) return std::nullopt;
+    if (!find_steps(t, f)) return std::nullopt;
+    f.parts = parts_of(p, f);
+    return f.parts > 1 ? std::optional(f) : std::nullopt;
+  }
+
+  /// From t back to the scores: operations with one operand that is no number.
+  bool find_steps(NodeId t, Found& f) const {
+    for (int n = 0; n < kMostSteps; ++n) {
+      const GraphNode& x = g_[t];
+      f.steps.push_back(x);
+      if (n > 0 && !is_own(t, 1)) return false;
+      if (x.op == Op::matmul) {
+        std::reverse(f.steps.begin(), f.steps.end());
+        f.q = x.in[0];
+        f.k = x.in[1];
+        return true;
+      }
+      if (!ir::is_elementwise(x.op)) return false;
+      NodeId next = kNoNode;
+      for (const NodeId in : x.in) {
+        if (g_[in].dims.size() == 0) continue;
+        if (next != kNoNode || !std::ranges::equal(g_[in].dims, x.dims)) return false;
+        next = in;
+      }
+      if (next == kNoNode) return false;
+      t = next;
+    }
+    return false;
+  }
+
+  std::int64_t parts_of(const GraphNode& p, const Found& f) const {
+    const std::size_t rank = p.dims.size();
+    const std::int64_t rows = p.dims[rank - 2], keys = g_[f.v].dims[rank - 2],
+                       width = std::max(g_[f.q].dims[rank - 1], p.dims[rank - 1]);
+    const bool floats = f.weights == DType::Float32,
+               small = rows <= costs_.few_rows && width <= costs_.narrow &&
+                       (floats || rows <= costs_.hardly_rows || width <= costs_.narrowest);
+    if (rows > costs_.most_rows || width > costs_.most_width || (floats && !small) ||
+        g_[f.q].dtype != f.weights || g_[f.v].dtype != f.weights)
+      return 1;
+    // The main loop reads adjacent columns.
+    if (memory_strides(g_, f.q).back() != 1 || memory_strides(g_, f.v).back() != 1 ||
+        memory_strides(g_, f.k)[rank - 2] != 1)
+      return 1;
+    const std::int64_t blocks = p.numel / (p.dims[rank - 1] * rows),
+                       wanted = (small ? costs_.small_blocks : costs_.blocks),
+                       most = std::min(kMostParts, keys / (small ? costs_.small_keys : costs_.least_keys));
+    // At least three quarters of what is wanted, by as few parts as will do.
+    std::int64_t best = 1;
+    for (std::int64_t parts = 2; parts <= most && 4 * best * blocks < 3 * wanted; ++parts)
+      if (keys % parts == 0) best = parts;
+    // Those of floats that still are few stay products and a softmax (plan::is_faster_apart).
+    return floats && 4 * best * blocks < costs_.small_blocks ? 1 : best;
+  }
+
+  NodeId shown(NodeId x, const Shape& dims) {
+    return add_.add(Op::reshape, {x}, {}, {.dims = g_.keep(dims)});
+  }
+  NodeId cast(NodeId x, DType dtype) {
+    return g_[x].dtype == dtype ? x : add_.add(Op::cast, {x}, {}, {.dtype = dtype});
+  }
+  /// Extents of a matrix of the batch of parts.
+  Shape of_parts(ir::Dims dims, std::int64_t parts, std::int64_t rows, std::int64_t columns) const {
+    Shape out(dims.first(dims.size() - 2));
+    out.push_back(parts);
+    out.push_back(rows);
+    out.push_back(columns);
+    return out;
+  }
+  NodeId reduced(Op op, NodeId x, std::size_t axis) {
+    return add_.add(op, {x}, ir::Reduce{std::uint64_t{1} << axis});
+  }
+
+  /// (…, depth, keys) by parts of the keys.
+  NodeId columns_in_parts(NodeId x, std::int64_t parts) {
+    const ir::Dims dims = g_[x].dims;
+    const std::size_t rank = dims.size();
+    Shape cut(dims.first(rank - 1));
+    cut.push_back(parts);
+    cut.push_back(dims[rank - 1] / parts);
+    ir::Permute axes;
+    for (std::size_t a = 0; a <= rank; ++a)
+      axes.show(a, a == rank - 2 ? rank - 1 : a == rank - 1 ? rank - 2 : a);
+    return add_.add(Op::permute, {shown(x, cut)}, axes);
+  }
+
+  NodeId split(const GraphNode& n, const Found& f) {
+    add_.loc = n.loc;
+    const std::size_t rank = n.dims.size();
+    const NodeId q = now_[f.q], k = now_[f.k], v = now_[f.v];
+    const std::int64_t rows = n.dims[rank - 2], width = n.dims[rank - 1], depth = g_[q].dims[rank - 1],
+                       keys = g_[v].dims[rank - 2] / f.parts;
+    const NodeId one = shown(q, of_parts(g_[q].dims, 1, rows, depth));
+    const NodeId every =
+        add_.add(Op::broadcast, {one}, {}, {.dims = g_.keep(of_parts(g_[q].dims, f.parts, rows, depth))});
+    NodeId t = add_.add(Op::matmul, {every, columns_in_parts(k, f.parts)});
+    for (std::size_t i = 1; i < f.steps.size(); ++i) t = again(f.steps[i], t);
+    const NodeId greatest = reduced(Op::reduce_max, t, rank);
+    const NodeId e = add_.add(
+        Op::exp, {add_.add(Op::subtract, {t, at_least(greatest, -std::numeric_limits<float>::max())})});
+    const NodeId sum = reduced(Op::reduce_sum, e, rank);
+    const NodeId weights = add_.add(Op::divide, {e, at_least(sum, kLeastSum)});
+    const NodeId part = add_.add(
+        Op::matmul, {cast(weights, f.weights), shown(v, of_parts(g_[v].dims, f.parts, keys, width))});
+    return joined(n, greatest, sum, part);
+  }
+
+  NodeId at_least(NodeId x, double least) {
+    const NodeId number = add_.add(Op::constant, {}, ir::Constant{kernel::const_bits(DType::Float32, least)},
+                                   {.dtype = DType::Float32, .dims = ir::Dims()});
+    return add_.add(Op::maximum, {x, number});
+  }
+
+  /// The operation of a step once more, of another operand.
+  NodeId again(const GraphNode& step, NodeId of) {
+    ir::Operands in = step.in;
+    for (NodeId& x : in) x = g_[now_[x]].dims.size() == 0 ? now_[x] : of;
+    GraphNode n = step;
+    n.in = in;
+    n.held = false;
+    n.arg = -1;
+    n.dims = g_[of].dims;
+    n.numel = g_[of].numel;
+    return add_.push(n);
+  }
+
+  /// What all parts make: each counts as much as its greatest score is near that of all, and as its
+  /// exponentials add up to.
+  NodeId joined(const GraphNode& n, NodeId greatest, NodeId sum, NodeId part) {
+    const std::size_t axis = n.dims.size() - 2;
+    const NodeId most = reduced(Op::reduce_max, greatest, axis);
+    const NodeId counts =
+        add_.add(Op::multiply, {add_.add(Op::exp, {add_.add(Op::subtract, {greatest, most})}), sum});
+    const NodeId all =
+        reduced(Op::reduce_sum, add_.add(Op::multiply, {cast(part, DType::Float32), counts}), axis);
+    const NodeId total = reduced(Op::reduce_sum, counts, axis);
+    Shape row(n.dims);
+    row[static_cast<int>(n.dims.size()) - 1] = 1;
+    NodeId out = add_.add(Op::divide, {shown(all, Shape(n.dims)), shown(total, row)});
+    out = cast(out, n.dtype);
+    g_[out].held = n.held;
+    return out;
+  }
+
+  Graph& g_;
+  const KeyCosts& costs_;
+  std::vector<int> readers_;
+  std::vector<std::optional<Found>> found_;
+  std::vector<NodeId> now_;
+  ir::Builder add_;
+};
+
+}  // namespace
+
+Renumbering split_keys(Graph& graph, const KeyCosts& costs) { return Splitter(graph, costs).run(); }
+
+}  // namespace kiln::transform
