@@ -22,6 +22,7 @@ using ir::kNoNode;
 
 constexpr int kMostSteps = 16;  // from the scores to what the exponentials are of
 constexpr std::int64_t kMostParts = 64;
+constexpr std::int64_t kMostKeys = std::numeric_limits<std::int32_t>::max();  // that a main loop counts
 constexpr double kLeastSum =
     0.5;  // of exponentials, the greatest of which is 1: only that of nothing is less
 
@@ -117,7 +118,7 @@ class Splitter {
     const bool floats = f.weights == DType::Float32,
                small = rows <= costs_.few_rows && width <= costs_.narrow &&
                        (floats || rows <= costs_.hardly_rows || width <= costs_.narrowest);
-    if (rows > costs_.most_rows || width > costs_.most_width || (floats && !small) ||
+    if (keys > kMostKeys || rows > costs_.most_rows || width > costs_.most_width || (floats && !small) ||
         g_[f.q].dtype != f.weights || g_[f.v].dtype != f.weights)
       return 1;
     // The main loop reads adjacent columns.
