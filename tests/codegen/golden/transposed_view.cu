@@ -15,7 +15,7 @@ extern "C" __global__ void __launch_bounds__(256) kiln_test(
   const int lane = threadIdx.x;
   in0 = leaves_last(in0, gridDim.x >= 16384);
   for (int i0 = int(blockIdx.x); i0 < p7; i0 += gridDim.x * 1) {
-    __shared__ float tile1[4160];
+    alignas(16) __shared__ float tile1[4160];
     const int t0 = index_div(i0, p1, p2);
     const int t1 = (t0 * 64);
     const int t2 = min_of((p0 - t1), 64);
