@@ -119,7 +119,8 @@ E RegionLowering::bunch_index(DType type) {
     for (std::size_t g = 1; g < groups_.size(); ++g) at = at * extent(static_cast<int>(g)) + axis_[g];
     at = at - bunch_first_;
   }
-  return bunch_shifts_ ? at + kernel::index_div(at, konst(kBanks)) : at;
+  const E left_out = kernel::index_div(at, konst(kBanks));
+  return at + (bunch_shift_ ? left_out * bunch_shift_ : left_out);
 }
 
 std::uint32_t RegionLowering::bunch_tile(DType type, std::int64_t elements) {
@@ -164,8 +165,8 @@ void RegionLowering::build_bunch() {
     if (bunched(e)) add(e.node);
   for (const auto& o : p_.outputs)
     if (!o.row) add(o.node);
-  bunch_shifts_ = shifted <= as_they_lie;
-  const std::int64_t elements = s_.run / bytes;  // of each tile
+  bunch_shift_ = size(kLeftOut, shifted <= as_they_lie ? 1 : 0);  // one kernel for both
+  const std::int64_t elements = s_.run / bytes;                   // of each tile
   if (elements <= kAddedInOrder * s_.block) bounded_.assign(k_.accs.size(), true);
 
   LoopDecl grid = open_grid();

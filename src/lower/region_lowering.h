@@ -228,6 +228,7 @@ class RegionLowering {
     kGivenColumns,
     kGivenPitch,
     kRepeats,
+    kLeftOut,
   };
   static std::uint64_t role(RoleKind kind, std::uint64_t owner, std::uint64_t part = 0) {
     return kind << 56 | owner << 16 | part;
@@ -572,15 +573,14 @@ class RegionLowering {
                                          // and the lane's point among these
   bool at_points_ = false;               // Folded: lanes are kept points
   bool stores_later_ = false;            // Folded: whole outputs are made of the last reductions
-  bool placed_together_ = false,         // they are those of a loop over reduced axes
-      bunch_shifts_ = true;              // Bunch: places of its tiles are left out, see bunch_index
+  bool placed_together_ = false;         // they are those of a loop over reduced axes
   E tile_first_, strip_first_;           // Columns with a tile of results: its first row and column
   std::vector<std::vector<std::uint32_t>>
       tile_accs_;              // of each row of the tile: the accumulators of the reductions
   std::vector<bool> bounded_;  // accumulators that combine few values
   E batch_row_, inner_;       // the row in its batch; position inside a row, if one loop is over all its axes
   E tile_row_, tile_column_;  // Tiles: position in the tile
-  E bunch_first_, bunch_at_;  // Bunch: its first element; the element of it that is being copied
+  E bunch_first_, bunch_at_, bunch_shift_;  // Bunch: its first element; the one being copied; see bunch_index
   std::map<NodeId, std::uint32_t> bunch_out_;  // where results wait until they are copied to memory
   std::uint32_t sums_buffer_ = 0;  // Product: the sums, and where the row at hand begins among them
   std::uint32_t second_sums_ = 0;  // of the second product
