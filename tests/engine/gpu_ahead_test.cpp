@@ -1,10 +1,6 @@
 // What a GPU's thread loads before it computes (tests/codegen/cuda_ahead_test.cpp looks at the code): the
 // values.
-#include "device/cuda/cuda_test.h"
-
-#include <kiln/kiln.h>
-
-#include <gtest/gtest.h>
+#include "engine/gpu_same.h"
 
 #include <functional>
 #include <vector>
@@ -12,28 +8,7 @@
 namespace kiln {
 namespace {
 
-class GpuAhead : public testing::CudaTest {
- protected:
-  /// Small whole numbers, so that every order of additions gives the same.
-  static Tensor numbers(const Shape& shape, DType type, int step = 37) {
-    std::vector<float> v(static_cast<std::size_t>(shape.numel()));
-    for (std::size_t i = 0; i < v.size(); ++i)
-      v[i] = static_cast<float>(static_cast<int>(i) * step % 61 - 30);
-    return Tensor::from(v, shape).astype(type).eval();
-  }
-
-  /// The same on the GPU and on the CPU.
-  static void same(const std::function<Tensor()>& program) {
-    const auto run = [&] { return program().astype(DType::Float32).to_vector<float>(); };
-    const std::vector<float> here = run();
-    const Config before = config();
-    Config c = before;
-    c.device = "cpu";
-    configure(c);
-    EXPECT_EQ(here, run());
-    configure(before);
-  }
-};
+class GpuAhead : public testing::GpuSame {};
 
 TEST_F(GpuAhead, ElementsThatStoredValuesChoose) {
   if (!cuda::computes()) GTEST_SKIP() << "kernels do not run on this driver";

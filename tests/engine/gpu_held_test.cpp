@@ -1,38 +1,19 @@
 // What a GPU's block keeps in shared memory to read it again: slabs and columns, by plans of tensors.
-#include "device/cuda/cuda_test.h"
-
-#include <kiln/kiln.h>
-
-#include <gtest/gtest.h>
+#include "engine/gpu_same.h"
 
 #include <functional>
-#include <numeric>
 #include <vector>
 
 namespace kiln {
 namespace {
 
-class GpuHeld : public testing::CudaTest {
+class GpuHeld : public testing::GpuSame {
  protected:
   using Program = std::function<Tensor(const Tensor&)>;
 
-  /// Small whole numbers, so that every order of additions gives the same.
-  static Tensor numbers(const Shape& shape, DType type) {
-    std::vector<float> v(static_cast<std::size_t>(shape.numel()));
-    for (std::size_t i = 0; i < v.size(); ++i) v[i] = static_cast<float>(i * 37 % 61) - 30;
-    return Tensor::from(v, shape).astype(type).eval();
-  }
-
-  /// The same on the GPU and on the CPU.
   static void same(const Shape& shape, DType type, const Program& program) {
-    const auto run = [&] { return program(numbers(shape, type)).astype(DType::Float32).to_vector<float>(); };
-    const std::vector<float> here = run();
-    const Config before = config();
-    Config c = before;
-    c.device = "cpu";
-    configure(c);
-    EXPECT_EQ(here, run()) << shape.str();
-    configure(before);
+    SCOPED_TRACE(shape.str());
+    GpuSame::same([&] { return program(numbers(shape, type)); });
   }
 };
 

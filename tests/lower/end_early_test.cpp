@@ -11,13 +11,6 @@ using ir::GraphBuilder;
 using ir::NodeId;
 using ir::Op;
 
-schedule::Target cpu(int vector_bytes) {
-  schedule::Target t;
-  t.threads = 2;
-  t.vector_bytes = vector_bytes;
-  return t;
-}
-
 std::size_t loops_again(const LoweredGraph& lowered) {
   std::size_t count = 0;
   const std::string text = lowered.text();

@@ -132,4 +132,17 @@ inline std::vector<LoweredGraph> checked(ir::GraphBuilder& b, const std::vector<
   return out;
 }
 
+/// Two threads of a CPU with vectors of so many bytes.
+inline schedule::Target cpu(int vector_bytes) {
+  schedule::Target t;
+  t.threads = 2;
+  t.vector_bytes = vector_bytes;
+  return t;
+}
+
+/// checked() for vectors of each width; the forms of the regions for the widest.
+inline std::vector<schedule::Form> checked_on_cpus(ir::GraphBuilder& b) {
+  return checked(b, {cpu(64), cpu(32), cpu(16)}).front().forms;
+}
+
 }  // namespace kiln::lower

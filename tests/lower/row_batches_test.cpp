@@ -9,15 +9,6 @@ using ir::NodeId;
 using ir::Op;
 using schedule::Form;
 
-schedule::Target cpu(int vector_bytes) {
-  schedule::Target t;
-  t.threads = 2;
-  t.vector_bytes = vector_bytes;
-  return t;
-}
-
-std::vector<Form> check(GraphBuilder& b) { return checked(b, {cpu(64), cpu(32), cpu(16)}).front().forms; }
-
 /// Rows that end in a vector or with one, and numbers of rows that fill no batch.
 TEST(RowBatches, RowsAndWhatIsMadeOfThem) {
   for (const DType type : {DType::Int16, DType::Int32, DType::Int64, DType::Float32})
@@ -28,7 +19,7 @@ TEST(RowBatches, RowsAndWhatIsMadeOfThem) {
                      twice = b.op(Op::add, {most, most});
         b.root(b.op(Op::subtract, {x, b.reshape(twice, {rows, 1})}));
         b.root(twice);
-        EXPECT_EQ(check(b), std::vector{Form::Rows}) << length << ' ' << rows;
+        EXPECT_EQ(checked_on_cpus(b), std::vector{Form::Rows}) << length << ' ' << rows;
       }
 }
 
@@ -42,7 +33,7 @@ TEST(RowBatches, PhasesReadTheResultsOfEarlierOnes) {
   b.root(b.op(Op::add, {b.op(Op::multiply, {less, b.reshape(both, {75, 1})}), b.reshape(most, {75, 1})}));
   b.root(b.op(Op::subtract, {both, sum}));
   b.root(most);
-  EXPECT_EQ(check(b), std::vector{Form::Rows});
+  EXPECT_EQ(checked_on_cpus(b), std::vector{Form::Rows});
 }
 
 /// Values that take long are kept for the next phase, each row's behind those of the row before.
@@ -53,7 +44,7 @@ TEST(RowBatches, ElementsAreKeptForLaterPhases) {
                  most = b.reduce(Op::reduce_max, x, 2),
                  power = b.op(Op::exp, {b.op(Op::subtract, {x, b.reshape(most, {90, 1})})});
     b.root(b.op(Op::less_equal, {power, b.reshape(b.reduce(Op::reduce_max, power, 2), {90, 1})}));
-    EXPECT_EQ(check(b), std::vector{Form::Rows});
+    EXPECT_EQ(checked_on_cpus(b), std::vector{Form::Rows});
   }
 }
 
@@ -64,14 +55,14 @@ TEST(RowBatches, RowsOfSeveralAxesThatLieApart) {
   const NodeId y = b.permute(b.leaf(DType::Int32, {11, 7, 100}), {1, 2, 0});
   b.root(b.op(Op::subtract, {b.op(Op::add, {x, y}), b.reshape(most, {7, 1, 11})}));
   b.root(most);
-  check(b);
+  checked_on_cpus(b);
   GraphBuilder gaps;
   const NodeId whole = gaps.leaf(DType::Int32, {9, 10, 140}),
                part = gaps.slice(whole, {9, 5, 140}, {0, 1, 1, 2, 0, 1}),
                least = gaps.reduce(Op::reduce_min, part, 4);
   gaps.root(gaps.op(Op::multiply, {part, gaps.reshape(least, {9, 5, 1})}));
   gaps.root(gaps.reduce(Op::reduce_argmax, part, 4));
-  check(gaps);
+  checked_on_cpus(gaps);
 }
 
 schedule::Schedule scheduled(std::int64_t rows, std::int64_t length, bool stores_full) {

@@ -9,15 +9,6 @@ using ir::NodeId;
 using ir::Op;
 using schedule::Form;
 
-schedule::Target cpu(int vector_bytes) {
-  schedule::Target t;
-  t.threads = 2;
-  t.vector_bytes = vector_bytes;
-  return t;
-}
-
-std::vector<Form> check(GraphBuilder& b) { return checked(b, {cpu(64), cpu(16), cpu(32)}).front().forms; }
-
 /// Lengths below and above the pieces that are transposed, and numbers of rows that fill no item.
 TEST(Turned, RowsOfAnyShortLengthAndTheirMaps) {
   for (const DType type : {DType::Int8, DType::Int16, DType::Int32, DType::Int64})
@@ -27,7 +18,7 @@ TEST(Turned, RowsOfAnyShortLengthAndTheirMaps) {
         const NodeId x = b.leaf(type, {rows, length}), most = b.reduce(Op::reduce_max, x, 2);
         b.root(b.op(Op::subtract, {x, b.reshape(most, {rows, 1})}));
         b.root(most);
-        const std::vector<Form> forms = check(b);
+        const std::vector<Form> forms = checked_on_cpus(b);
         // rows of more than a register have lanes of their own
         if (length * size_of(type) <= 64) EXPECT_EQ(forms, std::vector{Form::Bunch}) << length;
       }
@@ -41,19 +32,19 @@ TEST(Turned, KeptAxesMayStandInsideTheSlab) {
       const NodeId x = b.leaf(DType::Int32, {1100, reduced, inner}), sum = b.reduce(Op::reduce_sum, x, 2);
       b.root(b.op(Op::multiply, {x, b.reshape(sum, {1100, 1, inner})}));
       b.root(sum);
-      EXPECT_EQ(check(b), std::vector{Form::Bunch}) << inner << ' ' << reduced;
+      EXPECT_EQ(checked_on_cpus(b), std::vector{Form::Bunch}) << inner << ' ' << reduced;
     }
   GraphBuilder b;
   const NodeId x = b.leaf(DType::Int8, {1100, 3, 4, 5, 2});
   b.root(b.reduce(Op::reduce_min, x, 2 | 8));
-  EXPECT_EQ(check(b), std::vector{Form::Bunch});
+  EXPECT_EQ(checked_on_cpus(b), std::vector{Form::Bunch});
 }
 
 TEST(Turned, ScansAndPositionsOfSeveralOperands) {
   GraphBuilder b;
   const NodeId x = b.leaf(DType::Int16, {1300, 7}), y = b.leaf(DType::Int16, {1300, 7});
   b.root(b.reduce(Op::reduce_argmax, b.op(Op::subtract, {x, y}), 2));
-  EXPECT_EQ(check(b), std::vector{Form::Bunch});
+  EXPECT_EQ(checked_on_cpus(b), std::vector{Form::Bunch});
   for (const std::int64_t length :
        {3, 6, 17}) {  // of what takes long: the steps along lanes cost less otherwise
     GraphBuilder scans;
@@ -61,7 +52,7 @@ TEST(Turned, ScansAndPositionsOfSeveralOperands) {
     NodeId value = of;
     for (int i = 0; i < 40; ++i) value = scans.op(Op::multiply, {scans.op(Op::add, {value, of}), value});
     scans.root(scans.scan(Op::scan_sum, value, {1}));
-    EXPECT_EQ(check(scans), std::vector{Form::Bunch}) << length;
+    EXPECT_EQ(checked_on_cpus(scans), std::vector{Form::Bunch}) << length;
   }
 }
 
@@ -77,13 +68,13 @@ TEST(Turned, ScansFromTheEnd) {
           for (int i = 0; i < 40; ++i) value = b.op(Op::multiply, {b.op(Op::add, {value, x}), value});
           const NodeId scan = b.scan(Op::scan_sum, value, {1, exclusive, true});
           b.root(b.op(Op::subtract, {scan, y}));
-          EXPECT_EQ(check(b), std::vector{Form::Bunch}) << length << ' ' << inner;
+          EXPECT_EQ(checked_on_cpus(b), std::vector{Form::Bunch}) << length << ' ' << inner;
         }
   GraphBuilder b;
   const NodeId x = b.leaf(DType::Int32, {1500, 5});
   const NodeId scan = b.scan(Op::scan_max, x, {1, false, true});
   b.root(b.op(Op::add, {scan, b.slice(x, {1500, 5}, {0, 1, 4, -1})}));
-  check(b);
+  checked_on_cpus(b);
 }
 
 /// A row of weights, and a number for each row, are read where they are.
@@ -93,7 +84,7 @@ TEST(Turned, OperandsThatAreNotTheRowsOwn) {
   const NodeId scale = b.reshape(b.leaf(DType::Int32, {1200}), {1200, 1});
   const NodeId y = b.op(Op::multiply, {b.op(Op::multiply, {x, weight}), scale});
   b.root(b.op(Op::subtract, {y, b.reshape(b.reduce(Op::reduce_sum, y, 2), {1200, 1})}));
-  EXPECT_EQ(check(b), std::vector{Form::Bunch});
+  EXPECT_EQ(checked_on_cpus(b), std::vector{Form::Bunch});
 }
 
 /// What is made of a row's results is one instruction for each row, or for each lane's row.
@@ -104,7 +95,7 @@ TEST(Turned, RowsWhoseResultsTakeLong) {
     NodeId value = most;
     for (int i = 0; i < work; ++i) value = b.op(Op::multiply, {b.op(Op::add, {value, most}), value});
     b.root(value);
-    EXPECT_EQ(check(b) == std::vector{Form::Bunch}, work == 60) << work;
+    EXPECT_EQ(checked_on_cpus(b) == std::vector{Form::Bunch}, work == 60) << work;
   }
 }
 
@@ -112,7 +103,7 @@ TEST(Turned, LongRowsAndFewRowsHaveOtherForms) {
   for (const auto& [rows, length] : {std::pair{40, 10}, std::pair{3000, 200}, std::pair{3000, 64}}) {
     GraphBuilder b;
     b.root(b.reduce(Op::reduce_max, b.leaf(DType::Int32, {rows, length}), 2));
-    EXPECT_NE(check(b), std::vector{Form::Bunch}) << rows;
+    EXPECT_NE(checked_on_cpus(b), std::vector{Form::Bunch}) << rows;
   }
 }
 
