@@ -34,7 +34,7 @@ class Walkthroughs : public ::testing::Test {
     std::vector<FusionReport> out;
     std::ifstream in(file);
     for (std::string line; std::getline(in, line);) {
-      if (line.starts_with("{\"schema\":\"kiln.fusion/1\""))
+      if (line.starts_with("{\"schema\":\"kiln.fusion/2\""))
         out.push_back(fusion_report_from_json(line));
       else
         ++later_runs_;

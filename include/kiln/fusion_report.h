@@ -115,13 +115,15 @@ struct FusionReport {
     std::vector<std::uint32_t> nodes, outputs;  ///< ids: computed, stored
     std::vector<Kernel> kernels;                ///< none: of a library, or nothing to do
     bool library = false;
-    std::int64_t bytes = 0;                          ///< memory traffic as modelled
-    std::int64_t floor_bytes = 0;                    ///< each operand and each result once
-    double operations = 0;                           ///< of numbers
-    double modelled_ns = 0;                          ///< by the planner's rates
-    double measured_ns = -1;                         ///< of the latest measured run; -1: none
-    FusionVariant variant = FusionVariant::Default;  ///< how it runs, where adaptive mode found a better way
-    double gain = 0;  ///< time of the former way / time of this one, as measured; 0: Default, or not known
+    std::int64_t bytes = 0;        ///< memory traffic as modelled
+    std::int64_t floor_bytes = 0;  ///< each operand and each result once
+    double operations = 0;         ///< of numbers
+    double modelled_ns = 0;        ///< by the planner's rates
+    double measured_ns = -1;       ///< of the latest measured run; -1: none
+    /// How it runs, where adaptive mode found a better way: the variants of its schedule, in the order in
+    /// which they were taken.
+    std::vector<FusionVariant> variants;
+    double gain = 0;  ///< time as planned / time with all of them, as measured; 0: none, or not known
     bool operator==(const Region&) const = default;
   };
   /// Two operations with memory between them.

@@ -97,7 +97,7 @@ class PlanMaker {
   /// In adaptive mode: makes regions as verdicts say. `orders`: those of the program.
   void choose_variants(plan::Orders orders);
   void note_candidates(const plan::Region& r, const Hash128& unit, const UnitVerdict& verdict,
-                       std::span<const FusionVariant> variants, FusionVariant against);
+                       std::span<const FusionVariant> variants);
   void note_schedules(const plan::Region& r, const lower::Lowered& lowered);
   /// The same for a call of the library: it runs as its region's variant says, if that is one of its ways.
   void choose_way(const plan::Region& r, LibraryCall& l);
@@ -216,7 +216,7 @@ class PlanMaker {
   /// Where reports are wanted: what was fused, of kernels that are there (plan_reports.cpp).
   void report();
   void add_facts(const Step& s, const std::function<RegionFacts&(const plan::Region*)>& facts_of);
-  /// As measured, of the region's variant; 0: it has none.
+  /// As measured, of the region's variants together; 0: it has none.
   double gain_of(const plan::Region& r) const;
   /// The steps that were added since the last call are the region's.
   void note_steps(const plan::Region& r);

@@ -67,8 +67,8 @@ void PlanMaker::note_steps(const plan::Region& r) {
 }
 
 double PlanMaker::gain_of(const plan::Region& r) const {
-  const auto unit = r.variant ? units_.find(r.outputs.front()) : units_.end();
-  return unit == units_.end() ? 0 : unit->second.verdict.gain_of(*r.variant);
+  const auto unit = r.variants ? units_.find(r.outputs.front()) : units_.end();
+  return unit == units_.end() ? 0 : unit->second.verdict.gain();
 }
 
 /// Adds what a step is to the facts of its regions; `facts_of` finds these.

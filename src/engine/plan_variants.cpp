@@ -120,10 +120,13 @@ void PlanMaker::choose_variants(plan::Orders orders) {
       const Hash128& key = units.key(r);
       const UnitVerdict verdict = verdict_of(key, device_);
       FusionVariant way = verdict.way();
-      note_candidates(regions_.regions[r], key, verdict, ways, way);
+      note_candidates(regions_.regions[r], key, verdict, ways);
       if (scope->tried && scope->tried->unit == key && is_way(scope->tried->variant))
         way = scope->tried->variant;
-      if (const VariantHook hook = variant_hook.load(std::memory_order_relaxed)) way = hook(ways);
+      if (const VariantHook hook = variant_hook.load(std::memory_order_relaxed)) {
+        const std::vector<FusionVariant> told = hook(ways);
+        way = told.empty() ? FusionVariant::Default : told.front();
+      }
       if (std::ranges::find(ways, way) == ways.end()) continue;
       units.order(r, way, orders);
       cut = true;
@@ -135,34 +138,36 @@ void PlanMaker::choose_variants(plan::Orders orders) {
   for (std::size_t r = 0; r < regions_.regions.size(); ++r) {
     const UnitOf& unit = units_[regions_.regions[r].outputs.front()] =
         UnitOf{units.key(r), verdict_of(units.key(r), device_)};
-    FusionVariant variant = unit.verdict.schedule();
+    std::vector<FusionVariant> variants = unit.verdict.schedule();
     if (scope->tried && scope->tried->unit == units.key(r) && !is_way(scope->tried->variant))
-      variant = scope->tried->variant;
-    if (const VariantHook hook = variant_hook.load(std::memory_order_relaxed)) variant = hook({});
-    regions_.regions[r].variant = variant;
+      variants.push_back(scope->tried->variant);
+    if (const VariantHook hook = variant_hook.load(std::memory_order_relaxed)) variants = hook({});
+    regions_.regions[r].variants = std::move(variants);
   }
 }
 
 void PlanMaker::note_candidates(const plan::Region& r, const Hash128& unit, const UnitVerdict& verdict,
-                                std::span<const FusionVariant> variants, FusionVariant against) {
+                                std::span<const FusionVariant> variants) {
   VariantScope* const scope = VariantScope::current();
   for (const FusionVariant v : variants)
-    if (!verdict.has(v))
-      scope->candidates.push_back({{unit, v}, against, kind_of(g_, regions_, r), region_bytes(g_, r)});
+    if (!verdict.knows(v))
+      scope->candidates.push_back(
+          {{unit, v}, verdict.in_force(v), kind_of(g_, regions_, r), region_bytes(g_, r)});
 }
 
 void PlanMaker::note_schedules(const plan::Region& r, const lower::Lowered& lowered) {
-  if (!r.variant) return;
+  if (!r.variants) return;
   const auto& [key, verdict] = units_.at(r.outputs.front());
-  note_candidates(r, key, verdict, lowered.alternatives, verdict.schedule());
+  note_candidates(r, key, verdict, lowered.alternatives);
 }
 
 void PlanMaker::choose_way(const plan::Region& r, LibraryCall& l) {
-  if (!r.variant) return;
-  const std::vector<FusionVariant> ways = l.routine->ways(call_without_memory(l, device_));
-  if (std::ranges::find(ways, *r.variant) != ways.end()) l.way = *r.variant;
+  if (!r.variants) return;
+  std::vector<FusionVariant> ways = l.routine->ways(call_without_memory(l, device_));
+  for (const FusionVariant v : *r.variants)
+    if (std::erase(ways, v) > 0) l.way = v;  // the latest is in force
   const auto& [key, verdict] = units_.at(r.outputs.front());
-  note_candidates(r, key, verdict, ways, verdict.schedule());
+  note_candidates(r, key, verdict, ways);
 }
 
 bool PlanMaker::is_like() {

@@ -31,8 +31,8 @@ bool find_difference(const Plan& a, const Plan& b, StepTimer& of_a, StepTimer& o
 bool is_compiled(const Plan& plan);
 
 /// Called for every region that is planned in adaptive mode, for tests: the way it is cut (of `ways`, or
-/// Default), and with no ways its schedule; instead of what verdicts say. Null: none.
-using VariantHook = FusionVariant (*)(std::span<const FusionVariant> ways);
+/// none), and with no ways the variants of its schedule; instead of what verdicts say. Null: none.
+using VariantHook = std::vector<FusionVariant> (*)(std::span<const FusionVariant> ways);
 void set_variant_hook(VariantHook hook);
 
 /// Gives a plan that was made in a scope its trial, if anything is left to be tried.

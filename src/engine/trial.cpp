@@ -103,8 +103,8 @@ void Trial::prepare(const Recording& recording, const Plan& plan, const Walk& wa
     // Another plan's trial may have been sooner.
     const FusionVariant variant = candidate.choice.variant;
     const UnitVerdict verdict = verdict_of(candidate.choice.unit, plan.device);
-    const bool known = verdict.has(variant);
-    stale = (is_way(variant) ? verdict.way() : verdict.schedule()) != candidate.against;
+    const bool known = verdict.knows(variant);
+    stale = verdict.in_force(variant) != candidate.against;
     if (!known && !failed && !stale) {
       made = make_challenger(walk, recording.graph, recording.ids, plan, candidate.choice);
       differs = made.plan && find_difference(plan, *made.plan, of_plan, of_challenger);

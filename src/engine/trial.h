@@ -4,7 +4,8 @@
 // run the plan, some a challenger, and both are timed over the steps in which the two differ. Pairs of times
 // decide (decide()). When a challenger wins, the verdict is kept and the plan is superseded: the next
 // evaluation plans anew, by the verdicts, and goes on with what is still unknown. Every variant of a unit is
-// tried once in all, so that this ends; when nothing is left, the trial only says so.
+// tried once against what is in force, and few are taken together, so that this ends; when nothing is left,
+// the trial only says so.
 //
 // Challengers are planned by an evaluation after its own run, and compiled in the background: no result
 // waits. A challenger publishes the same values as the plan, so that later evaluations do not depend on whose

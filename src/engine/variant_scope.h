@@ -23,7 +23,7 @@ struct Choice {
 /// A variant that no verdict is known of.
 struct Candidate {
   Choice choice;
-  FusionVariant against{};  // that is in force
+  std::vector<FusionVariant> against;  // what is in force: see TriedVariant
   RegionKind kind{};
   std::int64_t bytes = 0;  // that the region moves
 };

@@ -23,7 +23,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr std::string_view kSchema = "kiln.verdict/1", kKeyPrefix = "verdict ";
+constexpr double kClearLoss = 0.95;  // the greatest gain of a variant that is not worth another trial
+constexpr std::string_view kSchema = "kiln.verdict/2", kKeyPrefix = "verdict ";
 
 struct Known {
   std::mutex mutex;
@@ -50,6 +51,12 @@ constexpr std::size_t kWords<RegionKind> = 0
 #undef KILN_REGION_KIND
     ;
 #undef KILN_COUNTED
+
+Json names_of(const std::vector<FusionVariant>& variants) {
+  Json out = Json::array();
+  for (const FusionVariant v : variants) out.push_back(name(v));
+  return out;
+}
 
 template <class E>
 E word(const Json& j) {
@@ -80,6 +87,12 @@ std::optional<UnitVerdict> read(const Hash128& unit, Device device) {
   return decode_verdict({reinterpret_cast<const char*>(bytes->data()), bytes->size()});
 }
 
+bool is_there(const UnitVerdict& verdict, const TriedVariant& t) {
+  return std::ranges::any_of(verdict.tried, [&](const TriedVariant& other) {
+    return other.variant == t.variant && (is_way(t.variant) || other.against == t.against);
+  });
+}
+
 /// What another process has found meanwhile stays.
 void write(const Hash128& unit, Device device, UnitVerdict verdict) {
   if (config().cache != "rw") return;
@@ -88,7 +101,7 @@ void write(const Hash128& unit, Device device, UnitVerdict verdict) {
   if (key.empty()) return;
   if (const auto there = read(unit, device))
     for (const TriedVariant& t : there->tried)
-      if (!verdict.has(t.variant)) verdict.tried.push_back(t);
+      if (!is_there(verdict, t)) verdict.tried.push_back(t);
   disk->put(key, encode_verdict(verdict));
 }
 
@@ -129,21 +142,42 @@ bool is_way(FusionVariant variant) {
   return kWays[static_cast<std::size_t>(variant)] != Schedule;
 }
 
-bool UnitVerdict::has(FusionVariant variant) const {
-  return std::ranges::find(tried, variant, &TriedVariant::variant) != tried.end();
+bool UnitVerdict::knows(FusionVariant variant) const {
+  const std::vector<FusionVariant> now = in_force(variant);
+  return std::ranges::any_of(tried, [&](const TriedVariant& t) {
+    const bool lost_clearly = !t.won && !t.before.empty() && t.gain.high < kClearLoss;
+    return t.variant == variant && (is_way(variant) || t.against == now || lost_clearly);
+  });
 }
 
-FusionVariant UnitVerdict::winner(bool of_ways) const {
+std::vector<FusionVariant> UnitVerdict::in_force(FusionVariant variant) const {
+  if (!is_way(variant)) return schedule();
+  return way() == FusionVariant::Default ? std::vector<FusionVariant>{} : std::vector{way()};
+}
+
+FusionVariant UnitVerdict::way() const {
   FusionVariant out = FusionVariant::Default;
   for (const TriedVariant& t : tried)
-    if (t.won && is_way(t.variant) == of_ways) out = t.variant;
+    if (t.won && is_way(t.variant)) out = t.variant;
   return out;
 }
 
-double UnitVerdict::gain_of(FusionVariant variant) const {
+std::vector<FusionVariant> UnitVerdict::schedule() const {
+  std::vector<FusionVariant> out;
   for (const TriedVariant& t : tried)
-    if (t.won && t.variant == variant) return t.gain.median;
-  return 0;
+    if (t.won && !is_way(t.variant) && t.against == out) out.push_back(t.variant);
+  return out;
+}
+
+double UnitVerdict::gain() const {
+  std::vector<FusionVariant> taken;
+  double out = 1;
+  for (const TriedVariant& t : tried) {
+    if (!t.won || is_way(t.variant) || t.against != taken) continue;
+    taken.push_back(t.variant);
+    out *= t.gain.median;
+  }
+  return taken.empty() ? 0 : out;
 }
 
 UnitVerdict verdict_of(const Hash128& unit, Device device) {
@@ -163,7 +197,7 @@ void note_tried(const Hash128& unit, Device device, RegionKind kind, TriedVarian
   {
     const std::lock_guard lock(known().mutex);
     UnitVerdict& kept = known().units[slot_of(unit, device)];
-    if (kept.has(tried.variant)) return;
+    if (is_there(kept, tried)) return;
     kept.kind = kind;
     kept.tried.push_back(std::move(tried));
     now = kept;
@@ -185,7 +219,7 @@ std::string encode_verdict(const UnitVerdict& verdict) {
   Json tried = Json::array();
   for (const TriedVariant& t : verdict.tried)
     tried.push_back({{"variant", name(t.variant)},
-                     {"against", name(t.against)},
+                     {"against", names_of(t.against)},
                      {"won", t.won},
                      {"gain", {t.gain.low, t.gain.median, t.gain.high}},
                      {"before", t.before},
@@ -201,7 +235,7 @@ std::optional<UnitVerdict> decode_verdict(std::string_view bytes) try {
   for (const Json& one : j.at("tried")) {
     TriedVariant& t = out.tried.emplace_back();
     t.variant = word<FusionVariant>(one.at("variant"));
-    t.against = word<FusionVariant>(one.at("against"));
+    for (const Json& v : one.at("against")) t.against.push_back(word<FusionVariant>(v));
     t.won = one.at("won");
     const auto gain = one.at("gain").get<std::vector<double>>();
     if (gain.size() != 3) return {};

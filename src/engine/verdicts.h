@@ -22,8 +22,9 @@ namespace kiln::engine {
 
 /// One comparison that ended.
 struct TriedVariant {
-  FusionVariant variant{};  // that was tried
-  FusionVariant against{};  // what was in force
+  FusionVariant variant{};             // that was tried
+  std::vector<FusionVariant> against;  // what was in force: the variants of the schedule, to which a schedule
+                                       // adds one, or the way that another replaces
   bool won = false;
   Interval gain{};                   // time before / time with the variant; zeros: nothing differed
   std::vector<double> before, with;  // every time, in seconds
@@ -33,15 +34,17 @@ struct UnitVerdict {
   RegionKind kind{};
   std::vector<TriedVariant> tried;  // in the order in which they ended
 
-  bool has(FusionVariant variant) const;
-  /// The variant in force of those that cut or join regions, or of schedules; Default: none won.
-  FusionVariant way() const { return winner(true); }
-  FusionVariant schedule() const { return winner(false); }
-  /// As measured when it won; 0 without one.
-  double gain_of(FusionVariant variant) const;
-
- private:
-  FusionVariant winner(bool of_ways) const;
+  /// Whether a variant needs no (other) comparison with what is in force: it had one, or lost clearly to what
+  /// was in force before.
+  bool knows(FusionVariant variant) const;
+  /// What is in force for such a variant: the way (none: Default), or the variants of the schedule.
+  std::vector<FusionVariant> in_force(FusionVariant variant) const;
+  /// The variant in force of those that cut or join regions; Default: none won.
+  FusionVariant way() const;
+  /// The variants in force of schedules, in the order in which they won.
+  std::vector<FusionVariant> schedule() const;
+  /// The product of what the variants of the schedule gained, as measured; 0 without one.
+  double gain() const;
 };
 
 /// Whether a variant cuts or joins regions; the others are schedules.

@@ -226,7 +226,7 @@ class Builder {
     r.nodes = f.region->nodes;
     r.outputs = f.region->outputs;
     r.library = f.library;
-    r.variant = f.region->variant.value_or(FusionVariant::Default);
+    if (f.region->variants) r.variants = *f.region->variants;
     r.gain = f.gain;
     r.floor_bytes = r.bytes = f.library_bytes;
     double work = 0;

@@ -34,7 +34,7 @@ struct RegionFacts {
   std::vector<Kernel> kernels;
   bool library = false;            // a call of a library, or of Kiln's main loops
   std::int64_t library_bytes = 0;  // that the call itself moves, each operand once
-  double gain = 0;                 // of the region's variant, as measured
+  double gain = 0;                 // of the region's variants, as measured
   bool tiles = false;              // the kernels are parts of the call, and move near memory alone
 };
 

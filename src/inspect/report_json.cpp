@@ -12,7 +12,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr std::string_view kSchema = "kiln.fusion/1", kRunSchema = "kiln.fusion.run/1";
+constexpr std::string_view kSchema = "kiln.fusion/2", kRunSchema = "kiln.fusion.run/1";
 
 template <class E>
 E enum_of(const Json& json, std::size_t count) {
@@ -98,8 +98,9 @@ Json json_of(const FusionReport::Region& r) {
             {"modelled_ns", r.modelled_ns},
             {"measured_ns", r.measured_ns},
             {"kernels", kernels}};
-  if (r.variant != FusionVariant::Default) {
-    j["variant"] = name(r.variant);
+  if (!r.variants.empty()) {
+    j["variants"] = Json::array();
+    for (const FusionVariant v : r.variants) j["variants"].push_back(name(v));
     j["gain"] = r.gain;
   }
   return j;
@@ -116,8 +117,8 @@ FusionReport::Region region_of(const Json& j) {
   r.modelled_ns = j.at("modelled_ns");
   r.measured_ns = j.at("measured_ns");
   for (const Json& k : j.at("kernels")) r.kernels.push_back(kernel_of(k));
-  if (j.contains("variant")) {
-    r.variant = enum_of<FusionVariant>(j["variant"], kVariants);
+  if (j.contains("variants")) {
+    for (const Json& v : j["variants"]) r.variants.push_back(enum_of<FusionVariant>(v, kVariants));
     r.gain = j.at("gain");
   }
   return r;

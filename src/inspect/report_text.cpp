@@ -66,10 +66,12 @@ std::string region_text(const FusionReport& r, std::size_t i) {
     out += cat(", ", size_text(region.bytes - region.floor_bytes), " above the floor");
   out += cat(", ", time_text(region.modelled_ns), " by the model, ", time_text(region.measured_ns),
              " measured\n");
-  if (region.variant != FusionVariant::Default) {
+  if (!region.variants.empty()) {
     char gain[32];
     std::snprintf(gain, sizeof gain, "%.2f", region.gain);
-    out += cat("             ", text_of(region.variant), ": measured ", gain, " times as fast\n");
+    std::string what;
+    for (const FusionVariant v : region.variants) what.append(what.empty() ? "" : ", ").append(text_of(v));
+    out += cat("             ", what, ": measured ", gain, " times as fast\n");
   }
   for (const FusionReport::Kernel& k : region.kernels) {
     out += cat("             ", k.name, ": ", k.schedule, ": ", k.why, "; ", k.verdict);

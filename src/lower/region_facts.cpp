@@ -244,9 +244,13 @@ void RegionLowering::choose() {
   s_ = std::get<schedule::Schedule>(answer);
   if (const schedule::ScheduleHook hook = schedule::schedule_hook()) [[unlikely]]
     hook(f, s_);
-  if (variant_) {
-    out_.alternatives = schedule::alternatives(f, target_, s_);
-    if (const auto other = schedule::varied(*variant_, f, target_, s_)) s_ = *other;
+  if (variants_) {
+    out_.alternatives = schedule::alternatives(f, target_, s_, *variants_);
+    for (std::span<const FusionVariant> v = *variants_; !v.empty(); v = v.first(v.size() - 1))
+      if (const auto other = schedule::varied(v, f, target_, s_)) {
+        s_ = *other;
+        break;
+      }
   }
   if (s_.form != Form::Rows) s_.batch = 0;
 }

@@ -98,7 +98,7 @@ class RegionLowering {
         product_(region.product),
         second_(region.second),
         partner_(region.partner),
-        variant_(region.variant),
+        variants_(region.variants),
         p_(pull(graph, regions, region)),
         k_(out_.kernel) {}
 
@@ -519,10 +519,10 @@ class RegionLowering {
   const plan::Graph& g_;
   const plan::Regions& regions_;
   const schedule::Target& target_;
-  const NodeId product_, second_;               // of a contraction, or kNoNode
-  const std::int64_t partner_;                  // see plan::Region
-  const plan::WindowView* windows_ = nullptr;   // of a contraction that reads them where they lie
-  const std::optional<FusionVariant> variant_;  // of the schedule; nothing: which there are is not asked
+  const NodeId product_, second_;              // of a contraction, or kNoNode
+  const std::int64_t partner_;                 // see plan::Region
+  const plan::WindowView* windows_ = nullptr;  // of a contraction that reads them where they lie
+  const std::optional<std::vector<FusionVariant>> variants_;  // see plan::Region
   Pulled p_;
   Lowered out_;
   Kernel& k_;  // out_.kernel

@@ -50,8 +50,8 @@ struct Region {
   std::vector<Loop> axes;   // outermost first; empty: values have one set of reduced axes, or none
   std::vector<int> places;  // of `nodes`, where there are axes
   bool nest = false;
-  /// Of its schedule. Nothing: nobody asks which there are (adaptive mode is off).
-  std::optional<FusionVariant> variant;
+  /// Of its schedule, one after the other. Nothing: nobody asks which there are (adaptive mode is off).
+  std::optional<std::vector<FusionVariant>> variants;
 };
 
 /// Why two regions stayed apart.

@@ -17,6 +17,7 @@ constexpr std::int64_t kMostColumns = 32;       // times the lanes
 constexpr std::int64_t kLeastChunk = 1024;      // elements
 constexpr int kMostScanLanes = 64;              // that the vm combines
 constexpr int kShortRow = 8;                    // times the lanes: rows that may lie across them
+constexpr std::size_t kMostTaken = 4;           // variants of one schedule
 
 bool is_map(const Facts& f) { return f.phases == 0 && !f.scans && f.levels == 1 && !f.slab; }
 
@@ -142,14 +143,18 @@ std::optional<Schedule> stored(const Facts& f, Schedule s, bool past_caches) {
 
 bool is_split(const Schedule& s) { return s.form == Form::Split || s.form == Form::SplitColumns; }
 
-/// What schedule() would choose if no operand lay across.
-std::optional<Schedule> untiled(Facts f, const Target& t, const Schedule& s) {
-  if (s.form != Form::Tiles && !(t.gpu && is_split(s) && s.run > 0)) return {};
+/// Describes a region as if no operand lay across. False: none does, in this schedule.
+bool describe_untiled(Facts& f, const Target& t, const Schedule& s) {
+  if (s.form != Form::Tiles && !(t.gpu && is_split(s) && s.run > 0)) return false;
   f.across = -1;
   f.reduces_across = false;
+  return true;
+}
+
+std::optional<Schedule> chosen_for(const Facts& f, const Target& t) {
   auto answer = schedule(f, t);
-  const Schedule* other = std::get_if<Schedule>(&answer);
-  return other ? std::optional(*other) : std::nullopt;
+  const Schedule* s = std::get_if<Schedule>(&answer);
+  return s ? std::optional(*s) : std::nullopt;
 }
 
 /// The same map or reduction in blocks of another size: a map by what a body seems to cost, a reduction by
@@ -189,33 +194,33 @@ std::optional<Schedule> with_team(const Facts& f, Schedule s, bool more) {
   return s;
 }
 
-/// What schedule() chooses for a GPU's region that is described otherwise: each description holds for it too,
-/// or says only what is worth while.
-std::optional<Schedule> varied_gpu(FusionVariant variant, Facts f, Target t, const Schedule& chosen) {
+/// Variants of a GPU's schedule that change what schedule() chose; the others change what it is told.
+bool changes_choice(FusionVariant v) {
+  return v == FusionVariant::KnownSizes || v == FusionVariant::FewerThreads ||
+         v == FusionVariant::MoreThreads;
+}
+
+/// Describes a GPU's region otherwise: each description holds for it too, or says only what is worth while.
+/// False: the variant is no description of one that has the schedule `s`.
+bool describe_gpu(FusionVariant variant, Facts& f, Target& t, const Schedule& s) {
   constexpr int kManyParts = 16;
-  Schedule known = chosen;
-  known.known_sizes = true;
   switch (variant) {
-    case FusionVariant::KnownSizes: return known;
     case FusionVariant::FewerLanes:
       for (int* lanes : {&f.vector, &f.flat_vector, &f.across_vector, &f.bunch_vector})
         *lanes = std::max(1, *lanes / 2);
-      break;
+      return true;
     case FusionVariant::SmallerBlocks:
-    case FusionVariant::LargerBlocks: describe_blocks(variant == FusionVariant::SmallerBlocks, f, t); break;
-    case FusionVariant::FewerThreads:
-    case FusionVariant::MoreThreads: return with_team(f, chosen, variant == FusionVariant::MoreThreads);
-    case FusionVariant::WholeRows:
-      if (!is_split(chosen)) return {};
-      f.whole_rows = true;
-      break;
-    case FusionVariant::Chunks: t.threads *= kManyParts; break;
-    case FusionVariant::RowsOnLanes:
-      if (chosen.form != Form::Bunch) return {};
-      f.bunch_bytes = 0;
-      break;
-    case FusionVariant::Untiled: return untiled(f, t, chosen);
+    case FusionVariant::LargerBlocks:
+      describe_blocks(variant == FusionVariant::SmallerBlocks, f, t);
+      return true;
+    case FusionVariant::WholeRows: f.whole_rows = true; return is_split(s);
+    case FusionVariant::Chunks: t.threads *= kManyParts; return !is_split(s);
+    case FusionVariant::RowsOnLanes: f.bunch_bytes = 0; return s.form == Form::Bunch;
+    case FusionVariant::Untiled: return describe_untiled(f, t, s);
     case FusionVariant::Default:
+    case FusionVariant::KnownSizes:
+    case FusionVariant::FewerThreads:
+    case FusionVariant::MoreThreads:
     case FusionVariant::MoreLanes:
     case FusionVariant::FourTimesLanes:
     case FusionVariant::ThroughCaches:
@@ -234,33 +239,38 @@ std::optional<Schedule> varied_gpu(FusionVariant variant, Facts f, Target t, con
     case FusionVariant::SharedStored:
     case FusionVariant::ViewsStored:
     case FusionVariant::EachAlone:
-    case FusionVariant::Joined: return {};
+    case FusionVariant::Joined: return false;
   }
-  auto answer = schedule(f, t);
-  const Schedule* other = std::get_if<Schedule>(&answer);
-  if (!other || *other == chosen) return {};
-  if (variant == FusionVariant::Chunks && (is_split(chosen) || !is_split(*other))) return {};
-  return *other;
+  return false;
 }
 
-/// Whether a variant of the region gives the bits of every other: it changes no order in which values are
-/// combined.
-bool keeps_bits(FusionVariant v, const Facts& f) {
-  return is_map(f) || v == FusionVariant::ThroughCaches || v == FusionVariant::PastCaches ||
-         v == FusionVariant::OneThread;
+std::optional<Schedule> changed_gpu(FusionVariant variant, const Facts& f, Schedule s) {
+  if (variant != FusionVariant::KnownSizes) return with_team(f, s, variant == FusionVariant::MoreThreads);
+  s.known_sizes = true;
+  return s;
 }
 
-std::atomic<ScheduleHook> hook{nullptr};
+/// What a GPU's region is told of first, then the choice is changed: a description begins it anew.
+std::optional<Schedule> varied_gpu(std::span<const FusionVariant> variants, Facts f, Target t, Schedule s) {
+  for (const FusionVariant v : variants) {
+    if (changes_choice(v)) continue;
+    if (!describe_gpu(v, f, t, s)) return {};
+    const std::optional<Schedule> other = chosen_for(f, t);
+    if (!other || *other == s || (v == FusionVariant::Chunks && !is_split(*other))) return {};
+    s = *other;
+  }
+  for (const FusionVariant v : variants) {
+    if (!changes_choice(v)) continue;
+    const std::optional<Schedule> other = changed_gpu(v, f, s);
+    if (!other || *other == s) return {};
+    s = *other;
+  }
+  return s;
+}
 
-}  // namespace
-
-void set_schedule_hook(ScheduleHook h) { hook.store(h); }
-ScheduleHook schedule_hook() { return hook.load(std::memory_order_relaxed); }
-
-std::optional<Schedule> varied(FusionVariant variant, const Facts& f, const Target& t,
-                               const Schedule& chosen) {
-  if (chosen.form == Form::Product || chosen.fold > 0 || (t.exact && !keeps_bits(variant, f))) return {};
-  if (t.gpu) return varied_gpu(variant, f, t, chosen);
+/// A CPU's schedule with one variant more.
+std::optional<Schedule> varied_cpu(FusionVariant variant, const Facts& f, const Target& t,
+                                   const Schedule& chosen) {
   const Extents e = extents_of(f);
   switch (variant) {
     case FusionVariant::FewerLanes: return with_lanes(f, t, chosen, chosen.lanes / 2);
@@ -289,7 +299,10 @@ std::optional<Schedule> varied(FusionVariant variant, const Facts& f, const Targ
     case FusionVariant::ByColumns: return by_columns(f, chosen);
     case FusionVariant::RowsOnLanes: return rows_on_lanes(f, t, chosen);
     case FusionVariant::RowsBesideRows: return rows_beside_rows(f, t, chosen);
-    case FusionVariant::Untiled: return untiled(f, t, chosen);
+    case FusionVariant::Untiled: {
+      Facts other = f;
+      return describe_untiled(other, t, chosen) ? chosen_for(other, t) : std::nullopt;
+    }
     case FusionVariant::KnownSizes: {
       Schedule s = chosen;
       s.known_sizes = true;
@@ -313,7 +326,36 @@ std::optional<Schedule> varied(FusionVariant variant, const Facts& f, const Targ
   return {};
 }
 
-std::vector<FusionVariant> alternatives(const Facts& facts, const Target& target, const Schedule& chosen) {
+/// Whether a variant of the region gives the bits of every other: it changes no order in which values are
+/// combined.
+bool keeps_bits(FusionVariant v, const Facts& f) {
+  return is_map(f) || v == FusionVariant::ThroughCaches || v == FusionVariant::PastCaches ||
+         v == FusionVariant::OneThread;
+}
+
+std::atomic<ScheduleHook> hook{nullptr};
+
+}  // namespace
+
+void set_schedule_hook(ScheduleHook h) { hook.store(h); }
+ScheduleHook schedule_hook() { return hook.load(std::memory_order_relaxed); }
+
+std::optional<Schedule> varied(std::span<const FusionVariant> variants, const Facts& f, const Target& t,
+                               const Schedule& chosen) {
+  if (variants.empty() || chosen.form == Form::Product || chosen.fold > 0) return {};
+  if (t.exact && !std::ranges::all_of(variants, [&](FusionVariant v) { return keeps_bits(v, f); })) return {};
+  if (t.gpu) return varied_gpu(variants, f, t, chosen);
+  Schedule s = chosen;
+  for (const FusionVariant v : variants) {
+    const std::optional<Schedule> other = varied_cpu(v, f, t, s);
+    if (!other || *other == s) return {};
+    s = *other;
+  }
+  return s;
+}
+
+std::vector<FusionVariant> alternatives(const Facts& facts, const Target& target, const Schedule& chosen,
+                                        std::span<const FusionVariant> taken) {
   // Other forms first: they differ most.
   static constexpr FusionVariant kOrder[] = {
       FusionVariant::WholeRows,      FusionVariant::Chunks,        FusionVariant::Stripes,
@@ -322,9 +364,17 @@ std::vector<FusionVariant> alternatives(const Facts& facts, const Target& target
       FusionVariant::OneThread,      FusionVariant::FewerLanes,    FusionVariant::MoreLanes,
       FusionVariant::FourTimesLanes, FusionVariant::SmallerBlocks, FusionVariant::LargerBlocks,
       FusionVariant::FewerThreads,   FusionVariant::MoreThreads,   FusionVariant::KnownSizes};
-  std::vector<FusionVariant> out;
-  for (const FusionVariant v : kOrder)
-    if (varied(v, facts, target, chosen)) out.push_back(v);
+  if (taken.size() >= kMostTaken) return {};
+  std::vector<Schedule> known{chosen};  // there is no way back to one of them
+  for (std::size_t n = 1; n <= taken.size(); ++n)
+    if (const auto s = varied(taken.first(n), facts, target, chosen)) known.push_back(*s);
+  std::vector<FusionVariant> out, all(taken.begin(), taken.end());
+  all.emplace_back();
+  for (const FusionVariant v : kOrder) {
+    all.back() = v;
+    const std::optional<Schedule> s = varied(all, facts, target, chosen);
+    if (s && std::ranges::find(known, *s) == known.end()) out.push_back(v);
+  }
   return out;
 }
 

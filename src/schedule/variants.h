@@ -10,17 +10,20 @@
 #include <kiln/fusion_report.h>
 
 #include <optional>
+#include <span>
 #include <vector>
 
 namespace kiln::schedule {
 
-/// The schedule of a variant, or nothing: it is no schedule of this region, or the chosen one. `chosen`: what
-/// schedule() gives for the same facts and target.
-std::optional<Schedule> varied(FusionVariant variant, const Facts& facts, const Target& target,
-                               const Schedule& chosen);
+/// The schedule that variants make one after the other, or nothing: one of them is no schedule of this
+/// region, or changes nothing. `chosen`: what schedule() gives for the same facts and target.
+std::optional<Schedule> varied(std::span<const FusionVariant> variants, const Facts& facts,
+                               const Target& target, const Schedule& chosen);
 
-/// The variants that are schedules of the region, in the order in which they are worth a trial.
-std::vector<FusionVariant> alternatives(const Facts& facts, const Target& target, const Schedule& chosen);
+/// The variants that make one more schedule of the region after those that were taken, in the order in which
+/// they are worth a trial.
+std::vector<FusionVariant> alternatives(const Facts& facts, const Target& target, const Schedule& chosen,
+                                        std::span<const FusionVariant> taken = {});
 
 /// Called with every schedule that schedule() chooses for a CPU's region, for tests: it may change it. Null:
 /// none.

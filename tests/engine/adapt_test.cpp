@@ -16,6 +16,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <functional>
 #include <mutex>
 #include <random>
@@ -150,9 +151,15 @@ TEST_F(AdaptTest, AFasterScheduleIsTakenAndReported) {
   settle(program);
   const FusionReport r = report_of(program);
   ASSERT_EQ(r.regions.size(), 1u);
-  EXPECT_EQ(r.regions[0].variant, FusionVariant::MoreLanes);
-  EXPECT_DOUBLE_EQ(r.regions[0].gain, 2.0);
-  EXPECT_NE(to_text(r).find("measured 2.00 times as fast"), std::string::npos);
+  // Again and again, until there is no wider schedule.
+  const std::vector<FusionVariant>& taken = r.regions[0].variants;
+  ASSERT_GE(taken.size(), 2u);
+  for (const FusionVariant v : taken) EXPECT_EQ(v, FusionVariant::MoreLanes);
+  const double gain = std::pow(2.0, static_cast<double>(taken.size()));
+  EXPECT_DOUBLE_EQ(r.regions[0].gain, gain);
+  EXPECT_NE(to_text(r).find("twice as many lanes, twice as many lanes"), std::string::npos) << to_text(r);
+  EXPECT_NE(to_text(r).find(": measured " + std::to_string(static_cast<int>(gain)) + ".00 times as fast"),
+            std::string::npos);
   EXPECT_EQ(fusion_report_from_json(to_json(r)), r);
   EXPECT_EQ(program()[0].to_vector<float>(), want);
   bool found = false;
@@ -160,7 +167,7 @@ TEST_F(AdaptTest, AFasterScheduleIsTakenAndReported) {
     if (a.variant != FusionVariant::MoreLanes) EXPECT_EQ(a.won, 0u) << name(a.variant);
     if (a.variant != FusionVariant::MoreLanes) continue;
     found = true;
-    EXPECT_EQ(a.won, 1u);
+    EXPECT_EQ(a.won, taken.size());
     EXPECT_DOUBLE_EQ(a.gain, 2.0);
   }
   EXPECT_TRUE(found);
@@ -192,7 +199,8 @@ TEST_F(AdaptTest, AFasterWayOfALibraryCallIsTaken) {
     const std::vector<double> want = c.program()[0].astype(DType::Float64).to_vector<double>();
     settle(c.program);
     const FusionReport r = report_of(c.program);
-    EXPECT_TRUE(std::ranges::any_of(r.regions, [&](const auto& x) { return x.variant == c.way; }))
+    EXPECT_TRUE(
+        std::ranges::any_of(r.regions, [&](const auto& x) { return x.variants == std::vector{c.way}; }))
         << name(c.way) << "\n"
         << to_text(r);
     EXPECT_EQ(c.program()[0].astype(DType::Float64).to_vector<double>(), want) << name(c.way);
@@ -264,7 +272,7 @@ TEST_F(AdaptTest, VerdictsSurviveTheProcessAndShipWithABundle) {
   }
   clear_memory_caches();
   const Statistics a = statistics();
-  EXPECT_EQ(report_of(program).regions.at(0).variant, FusionVariant::MoreLanes);
+  EXPECT_EQ(report_of(program).regions.at(0).variants.at(0), FusionVariant::MoreLanes);
   for (int i = 0; i < 5; ++i) eval(program());
   EXPECT_EQ(statistics().variant_runs, a.variant_runs);
   EXPECT_EQ(statistics().kernels_compiled, a.kernels_compiled);
@@ -282,7 +290,7 @@ TEST_F(AdaptTest, VerdictsSurviveTheProcessAndShipWithABundle) {
   }
   EXPECT_EQ(kept_adapt_results(), kept);
   const FusionReport r = report_of(program);
-  EXPECT_EQ(r.regions.at(0).variant, FusionVariant::MoreLanes);
+  EXPECT_EQ(r.regions.at(0).variants.at(0), FusionVariant::MoreLanes);
   EXPECT_EQ(r.regions.at(0).kernels.at(0).verdict, "disk");
 }
 
@@ -306,7 +314,7 @@ TEST_F(AdaptTest, TuningSettlesWithinOneEvaluation) {
   const auto program = [&] { return results(exp(x) * x + 1.0); };
   const std::vector<float> first = program()[0].to_vector<float>();
   const FusionReport r = report_of(program);  // of a plan for reports: settled by the verdicts
-  EXPECT_EQ(r.regions.at(0).variant, FusionVariant::MoreLanes);
+  EXPECT_EQ(r.regions.at(0).variants.at(0), FusionVariant::MoreLanes);
   const Statistics a = statistics();
   EXPECT_EQ(program()[0].to_vector<float>(), first);
   EXPECT_EQ(statistics().variant_runs, a.variant_runs);
@@ -315,21 +323,59 @@ TEST_F(AdaptTest, TuningSettlesWithinOneEvaluation) {
 TEST_F(AdaptTest, AVerdictIsReadBackWhole) {
   engine::UnitVerdict v;
   v.kind = RegionKind::Softmax;
+  v.tried.push_back({FusionVariant::MoreLanes, {}, true, {1.1, 1.25, 1.5}, {2, 2.5}, {1, 2}});
+  v.tried.push_back({FusionVariant::ReductionsApart, {}, false, {}, {}, {}});
   v.tried.push_back(
-      {FusionVariant::MoreLanes, FusionVariant::Default, true, {1.1, 1.25, 1.5}, {2, 2.5}, {1, 2}});
-  v.tried.push_back({FusionVariant::ReductionsApart, FusionVariant::Default, false, {}, {}, {}});
+      {FusionVariant::KnownSizes, {FusionVariant::MoreLanes}, true, {1.1, 1.5, 1.6}, {2, 2.5}, {1, 2}});
   const auto back = engine::decode_verdict(engine::encode_verdict(v));
   ASSERT_TRUE(back);
   EXPECT_EQ(engine::encode_verdict(*back), engine::encode_verdict(v));
-  EXPECT_EQ(back->schedule(), FusionVariant::MoreLanes);
+  EXPECT_EQ(back->schedule(), (std::vector{FusionVariant::MoreLanes, FusionVariant::KnownSizes}));
   EXPECT_EQ(back->way(), FusionVariant::Default);
-  EXPECT_EQ(back->gain_of(FusionVariant::MoreLanes), 1.25);
+  EXPECT_EQ(back->gain(), 1.25 * 1.5);
   const std::string text = engine::encode_verdict(v);
   for (std::size_t cut = 0; cut < text.size(); cut += 7)
     EXPECT_FALSE(engine::decode_verdict(text.substr(0, cut)));
   std::string other = text;
   other.replace(other.find("MoreLanes"), 9, "Unheardof");
   EXPECT_FALSE(engine::decode_verdict(other));
+}
+
+TEST_F(AdaptTest, WhatLostIsComparedAgainOnceAnotherVariantIsTaken) {
+  using V = FusionVariant;
+  engine::UnitVerdict v;
+  const Interval clear{0.5, 0.6, 0.7}, close{0.9, 0.98, 1.01}, won{1.1, 1.2, 1.3};
+  v.tried.push_back({V::FewerLanes, {}, false, clear, {1}, {2}});
+  v.tried.push_back({V::LargerBlocks, {}, false, close, {1}, {1}});
+  v.tried.push_back({V::ReductionsApart, {}, false, close, {1}, {1}});
+  EXPECT_TRUE(v.knows(V::FewerLanes) && v.knows(V::LargerBlocks) && v.knows(V::ReductionsApart));
+  EXPECT_FALSE(v.knows(V::KnownSizes));
+  v.tried.push_back({V::KnownSizes, {}, true, won, {2}, {1}});
+  EXPECT_TRUE(v.knows(V::FewerLanes)) << "it was much slower";
+  EXPECT_FALSE(v.knows(V::LargerBlocks)) << "it may gain now";
+  EXPECT_TRUE(v.knows(V::ReductionsApart)) << "ways are tried once";
+  EXPECT_EQ(v.in_force(V::LargerBlocks), std::vector{V::KnownSizes});
+  EXPECT_TRUE(v.in_force(V::ReductionsApart).empty());
+  // What another process won against another schedule is not in force.
+  v.tried.push_back({V::PastCaches, {V::MoreLanes}, true, won, {2}, {1}});
+  EXPECT_EQ(v.schedule(), std::vector{V::KnownSizes});
+}
+
+/// One variant after the other: each on top of those that were taken.
+TEST_F(AdaptTest, VariantsOfOneScheduleAreTakenTogether) {
+  all_fast = true;
+  const Tensor x = data({256, 512});
+  const auto program = [&] { return results(exp(x) * x + 1.0); };
+  const std::vector<float> want = program()[0].to_vector<float>();
+  settle(program);
+  engine::clear_plan_cache();
+  const FusionReport r = report_of(program);
+  ASSERT_FALSE(r.regions.empty());
+  bool several = false;
+  for (const FusionReport::Region& region : r.regions) several |= region.variants.size() > 1;
+  EXPECT_TRUE(several) << to_text(r);
+  const std::vector<float> now = program()[0].to_vector<float>();
+  for (std::size_t i = 0; i < want.size(); ++i) ASSERT_NEAR(now[i], want[i], 1e-5);
 }
 
 using Recorded = std::vector<Tensor> (*)();
@@ -419,7 +465,7 @@ TEST_F(AdaptTest, ThreadsShareATrial) {
   EXPECT_EQ(wrong, 0);
   const auto program = [&] { return results(exp(x) * x + 1.0); };
   settle(program);
-  EXPECT_EQ(report_of(program).regions.at(0).variant, FusionVariant::MoreLanes);
+  EXPECT_EQ(report_of(program).regions.at(0).variants.at(0), FusionVariant::MoreLanes);
 }
 
 TEST_F(AdaptTest, UpdatesInPlaceStayRight) {
@@ -452,9 +498,10 @@ TEST_F(AdaptTest, ABadScheduleIsLeft) {
   const auto program = [&] { return results(exp(sin(exp(sin(x))))); };
   eval(program());
   const FusionReport r = report_of(program);
-  EXPECT_TRUE(r.regions.at(0).variant == FusionVariant::MoreLanes ||
-              r.regions.at(0).variant == FusionVariant::FourTimesLanes)
-      << name(r.regions.at(0).variant);
+  const std::vector<FusionVariant>& taken = r.regions.at(0).variants;
+  ASSERT_FALSE(taken.empty());
+  EXPECT_TRUE(taken[0] == FusionVariant::MoreLanes || taken[0] == FusionVariant::FourTimesLanes)
+      << name(taken[0]);
   EXPECT_GT(r.regions.at(0).gain, engine::kLeastGain);
 }
 
@@ -466,7 +513,8 @@ TEST_F(AdaptTest, EveryVariantIsRight) {
   configure(c);
   engine::set_variant_hook([](std::span<const FusionVariant> ways) {
     const auto v = static_cast<FusionVariant>(wanted.load());
-    return ways.empty() || std::ranges::find(ways, v) != ways.end() ? v : FusionVariant::Default;
+    const bool there = ways.empty() || std::ranges::find(ways, v) != ways.end();
+    return there ? std::vector{v} : std::vector<FusionVariant>{};
   });
   for (const Recorded program : programs()) {
     wanted = 0;

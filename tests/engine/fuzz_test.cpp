@@ -150,13 +150,20 @@ std::string compare_one_by_one(const test::Program& p) {
   }
 }
 
-/// Variants that the planner is told to take: a number for each region, by the program's seed.
+/// Variants that the planner is told to take, of a schedule up to three: numbers by the program's seed.
 std::uint64_t variant_state = 0;
-FusionVariant drawn_variant(std::span<const FusionVariant> ways) {
+std::uint64_t next_draw() {
   variant_state = variant_state * 6364136223846793005u + 1442695040888963407u;
-  const std::uint64_t draw = variant_state >> 33;
-  if (!ways.empty()) return draw % 3 == 0 ? FusionVariant::Default : ways[draw / 3 % ways.size()];
-  return static_cast<FusionVariant>(draw % (static_cast<std::uint64_t>(FusionVariant::Joined) + 1));
+  return variant_state >> 33;
+}
+std::vector<FusionVariant> drawn_variants(std::span<const FusionVariant> ways) {
+  const std::uint64_t draw = next_draw();
+  if (!ways.empty())
+    return draw % 3 == 0 ? std::vector<FusionVariant>{} : std::vector{ways[draw / 3 % ways.size()]};
+  std::vector<FusionVariant> out(1 + draw % 3);
+  for (FusionVariant& v : out)
+    v = static_cast<FusionVariant>(next_draw() % (static_cast<std::uint64_t>(FusionVariant::Joined) + 1));
+  return out;
 }
 
 /// As adaptive mode might settle it, every other program by machine code.
@@ -165,7 +172,7 @@ std::string compare_variants(const test::Program& p) {
   Config adaptive = before;
   adaptive.adapt = Adapt::Kept;
   configure(adaptive);
-  engine::set_variant_hook(drawn_variant);
+  engine::set_variant_hook(drawn_variants);
   engine::clear_plan_cache();
   variant_state = p.instructions.size();
   std::string what = compare(p, testing::kEngines[p.instructions.size() % 2 ? 2 : 0], false);

@@ -338,7 +338,7 @@ TEST_F(Explain, TheTableNamesKernelsAndWhatForcedThem) {
 
 TEST_F(Explain, DamagedJsonIsAnError) {
   for (const char* text :
-       {"", "{}", "[1]", "{\"schema\":\"kiln.fusion/2\"}", "{\"schema\":\"kiln.fusion/1\"}"})
+       {"", "{}", "[1]", "{\"schema\":\"kiln.fusion/2\"}", "{\"schema\":\"kiln.fusion/2\"}"})
     EXPECT_THROW(fusion_report_from_json(text), UserError) << text;
   const FusionReport r = report_of([&] { return x_ + 1.0f; });
   const std::string json = to_json(r);

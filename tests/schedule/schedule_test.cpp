@@ -554,10 +554,12 @@ TEST(Schedule, NoVariantOfAScanHasMoreLanesThanTheVmCombines) {
   Schedule s;
   s.form = Form::Rows;
   s.lanes = 64;
-  EXPECT_FALSE(varied(FusionVariant::MoreLanes, f, t, s));
+  constexpr FusionVariant kMore[] = {FusionVariant::MoreLanes, FusionVariant::MoreLanes};
+  EXPECT_FALSE(varied(std::span(kMore, 1), f, t, s));
   s.lanes = 32;
-  ASSERT_TRUE(varied(FusionVariant::MoreLanes, f, t, s));
-  EXPECT_EQ(varied(FusionVariant::MoreLanes, f, t, s)->lanes, 64);
+  ASSERT_TRUE(varied(std::span(kMore, 1), f, t, s));
+  EXPECT_EQ(varied(std::span(kMore, 1), f, t, s)->lanes, 64);
+  EXPECT_FALSE(varied(kMore, f, t, s));
 }
 
 }  // namespace
