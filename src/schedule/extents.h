@@ -33,6 +33,17 @@ inline int base_lanes(const Facts& f, const Target& t) {
   return std::clamp(t.vector_bytes / std::max(f.widest_bytes, 1), 2, 32);
 }
 
+constexpr std::int64_t kSmallWork = 32768;  // elements one thread handles faster than two are woken
+constexpr std::int64_t kStripe = 4096;      // columns of a stripe at most: its sums stay in the first cache
+constexpr std::int64_t kWideStripe = 1024;  // columns of a stripe that read long runs of memory
+constexpr std::int64_t kNearColumns = 64;   // of a block that the second cache has for later phases, at least
+
+/// Columns of a stripe when whole columns are one thread's.
+inline std::int64_t stripe_of(std::int64_t columns, std::int64_t outer, const Target& t) {
+  const std::int64_t stripes = std::max<std::int64_t>(1, t.threads / outer);
+  return std::clamp<std::int64_t>(((columns + stripes - 1) / stripes + 63) / 64 * 64, 64, kStripe);
+}
+
 constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
 }  // namespace kiln::schedule

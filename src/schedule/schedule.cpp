@@ -42,11 +42,8 @@ constexpr std::int64_t kTilesAThread = 32;     // of results of pairs, so that t
 constexpr int kLeastLanes = 4;                 // lanes that write a tile
 constexpr int kLine = 64;                      // bytes of a store that goes past the caches as one
 constexpr std::int64_t kStripeAbove = 32;      // reduced elements from which columns are read row by row
-constexpr std::int64_t kStripe =
-    4096;  // columns of a stripe at most: its accumulators stay in the first cache
-constexpr std::int64_t kWideStripe = 1024;   // columns of a stripe that read long runs of memory
-constexpr std::int64_t kMostColumns = 32;    // times the lanes
-constexpr std::int64_t kManyColumns = 4096;  // points of kept axes that share the lanes: enough
+constexpr std::int64_t kMostColumns = 32;      // times the lanes
+constexpr std::int64_t kManyColumns = 4096;    // points of kept axes that share the lanes: enough
 constexpr std::int64_t kChainChunk =
     32768;                               // elements of a scan's chunk, read twice: within the second cache
 constexpr std::int64_t kMostSlab = 128;  // elements behind a lane of a bunch
@@ -59,16 +56,7 @@ constexpr std::int64_t kStepsOfScan = 4;        // of a scan along lanes
 // Instructions that combine the lanes of a row and begin the next: of values, and of each part of those that
 // have two.
 constexpr std::int64_t kCombineValues = 8, kCombineParts = 40;
-constexpr std::int64_t kRowEnds = 15;       // what a row of its own waits for before its results are made
-constexpr std::int64_t kSmallWork = 32768;  // elements one thread handles faster than two are woken
-constexpr std::int64_t kBalancedWork = 1 << 18;  // elements that are read again by more kernels rather than
-                                                 // by few of the threads
-constexpr std::int64_t kBytesOfNorm = 4;         // of an element that several phases read
-constexpr std::int64_t kFarWork = 2;       // times the second caches of all threads: comes from memory again
-constexpr std::int64_t kNearColumns = 64;  // of a block that the second cache has for later phases, at least
-// elements that take less time than a launch even on few multiprocessors
-constexpr std::int64_t kSmallWorkGpu = 1 << 20;
-constexpr double kColumnBlocks = 3;  // blocks of columns that keep a multiprocessor's loads in flight
+constexpr std::int64_t kRowEnds = 15;  // what a row of its own waits for before its results are made
 
 /// Reductions wait for loads and adds: several registers side by side hide the latency.
 int widen(int lanes, int prims) { return prims <= 6 ? lanes * 4 : lanes * 2; }
@@ -96,12 +84,6 @@ std::int64_t chunk_of(std::int64_t extent, std::int64_t want) {
 /// item costs besides its columns then counts for less, above all in the vm.
 std::int64_t block_of_columns(std::int64_t kept, int lanes, const Target& t) {
   return lanes * std::clamp<std::int64_t>(kept / lanes / (8 * t.threads), 1, kMostColumns);
-}
-
-/// Columns of a stripe when whole columns are one thread's.
-std::int64_t stripe_of(std::int64_t columns, std::int64_t outer, const Target& t) {
-  const std::int64_t stripes = std::max<std::int64_t>(1, t.threads / outer);
-  return std::clamp<std::int64_t>(((columns + stripes - 1) / stripes + 63) / 64 * 64, 64, kStripe);
 }
 
 /// Elements each way of square tiles, one for each operand, whose elements have `bytes` bytes together. It
@@ -176,6 +158,8 @@ bool put_rows_inside(const Facts& f, const Target& t, int lanes, std::int64_t ro
   while (f.jumps && s.lanes > kLeastLanes && vectors(s.lanes / 2) == vectors(s.lanes)) s.lanes /= 2;
   s.stream = f.adjoining_bytes >= t.stream_bytes && row * f.out_narrowest % kLine == 0 &&
              s.lanes * f.out_narrowest >= kLine;
+  // Past the caches by pairs of lines: half as many rounds through an item's rows.
+  if (s.stream && s.lanes * f.out_narrowest == kLine && row % (2 * s.lanes) == 0) s.lanes *= 2;
   return true;
 }
 
@@ -540,54 +524,10 @@ Schedule schedule_cpu(const Facts& f, const Target& t) {
   return e.last_reduced ? schedule_rows(f, t, lanes, e, s) : schedule_columns(f, t, lanes, e, s);
 }
 
-/// Whether a GPU reads elements twice and writes them sooner in one kernel of so many items, which may leave
-/// multiprocessors without work, than in a kernel for each time. `held`: the one kernel reads them once. Rows
-/// that no cache has for the second time take so long that the last round of them counts.
-bool faster_together(const NormFacts& f, std::int64_t items, const Target& t) {
-  const std::int64_t total = f.rows * f.length;
-  const bool held = !f.columns && f.length <= t.held;
-  const double bytes = 4.0 * static_cast<double>(total);
-  const double at_once = t.threads * (f.columns ? kColumnBlocks : 1.0),
-               rounds = static_cast<double>(items) / at_once;
-  const bool cached = held || 3 * f.bytes * total <= 2 * items * t.l2_bytes;  // one and a half rows
-  const double busy = f.columns || cached ? std::min(1.0, rounds) : rounds / std::ceil(rounds);
-  return (held ? 2 : 4) * bytes / t.bytes_per_ns / busy <= 4 * bytes / t.bytes_per_ns + 2 * t.launch_ns;
-}
-
-/// Whether a CPU's thread would read short runs of memory that lie far apart, and again for each phase, since
-/// no cache of its own has them until then.
-bool reads_short_runs_again(const NormFacts& f, const Target& t) {
-  const std::int64_t total = f.rows * f.length;
-  if (t.gpu || t.strict || !f.columns || kBytesOfNorm * total <= kFarWork * t.l2_bytes * t.threads)
-    return false;
-  const std::int64_t stripe = stripe_of(f.run, f.rows / f.run, t);
-  const bool near = kBytesOfNorm * f.length * kNearColumns <= t.l2_bytes / 2;
-  return !near && stripe < f.run && stripe < kWideStripe;
-}
-
 }  // namespace
 
 int pair_lanes(const Facts& f, const Target& t) {
   return base_lanes(f, t) * (t.vector_bytes >= 64 && f.prims <= kPairBody ? 4 : 2);
-}
-
-Why refuse_norm(const NormFacts& f, const Target& target) {
-  if (target.strict && strict_in_chunks(f.length, f.columns))
-    return because(FusionReason::StrictChunks, f.length);
-  const std::int64_t total = f.rows * f.length;
-  if (total <= (target.gpu ? kSmallWorkGpu : kSmallWork)) return {};
-  const char* const what = f.columns ? "column blocks" : "rows";
-  const std::int64_t items =
-      f.columns ? std::max<std::int64_t>(1, f.rows / (target.gpu ? 32 : target.vector_bytes / 4)) : f.rows;
-  if (f.columns && !target.gpu && total > kBalancedWork) {
-    const std::int64_t stripe = stripe_of(f.rows, 1, target);
-    if (10 * f.rows < 7 * target.threads * stripe)
-      return because(FusionReason::TooFewRows, f.rows / stripe, what, target.threads, total);
-  }
-  if (target.gpu ? !faster_together(f, items, target) : items < target.threads)
-    return because(FusionReason::TooFewRows, items, what, target.threads, total);
-  if (reads_short_runs_again(f, target)) return because(FusionReason::ShortRuns, f.run, f.length);
-  return {};
 }
 
 std::variant<Schedule, std::string> schedule(const Facts& f, const Target& t) {

@@ -47,6 +47,28 @@ TEST(Schedule, LongScansBesideFewColumnsHaveLanesOutside) {
   EXPECT_EQ(std::get<Schedule>(schedule(f, target())).lane_axis, 2);
 }
 
+/// Rows that run inside the lanes and go past the caches are written by pairs of lines, where they have such.
+TEST(Schedule, RowsInsideTheLanesAreStoredByPairsOfLines) {
+  Target t = target();
+  t.vector_bytes = 64;
+  const auto scheduled = [&](std::int64_t row, std::int64_t bytes) {
+    const std::vector<Facts::Axis> axes = {{1 << 20, false}, {row, false}};
+    Facts f;
+    f.axes = axes;
+    f.prims = 3;
+    f.jumps = f.guarded = true;
+    f.near = 1;
+    f.loads = 1;
+    f.out_narrowest = 4;
+    f.out_bytes = f.adjoining_bytes = bytes;
+    return std::get<Schedule>(schedule(f, t));
+  };
+  EXPECT_EQ(scheduled(64, t.stream_bytes).inside, 0);
+  EXPECT_EQ(scheduled(64, t.stream_bytes).lanes, 32);
+  EXPECT_EQ(scheduled(48, t.stream_bytes).lanes, 16);  // a line is left
+  EXPECT_EQ(scheduled(64, t.stream_bytes / 2).lanes, 16);
+}
+
 /// Elements that are where an index says: of an index that is the same in many rows the places are found once
 /// for them, and short rows share the lanes; an index of each row changes nothing for long ones.
 TEST(Schedule, RowsThatShareAnIndexRunInsideTheLanes) {
