@@ -30,6 +30,7 @@ constexpr const char* kDevice = R"(
 extern "C" {
 float fabsf(float); float fminf(float, float); float fmaxf(float, float); float sqrtf(float); float rintf(float);
 float expf(float); float logf(float); float sinf(float); float cosf(float); float tanhf(float);
+float erff(float); float log10f(float);
 float exp2f(float); float log2f(float); float floorf(float); float ceilf(float); float truncf(float);
 float fmaf(float, float, float);
 double fabs(double); double fmin(double, double); double fmax(double, double); double sqrt(double); double rint(double);
