@@ -14,10 +14,10 @@ struct RowScatter {
   int64 width, value_stride;  // elements of a row; from a row of values to the next
   int log_team;               // lanes that share a row
   int chunks;                 // parts of a row's columns, each a block's, where a row meets many values
+  int few, unused;            // values of a row, up to which it is a team's
 };
 
 constexpr int kListed = 1024;    // rows of a block whose places in the list are found together
-constexpr int kManyValues = 64;  // of a row, from which on it is a block's
 constexpr int kTogether = 4;     // rows of values that are under way together
 constexpr int kFewRows = 8192;   // of the output, which a block counts in shared memory
 constexpr int kCounting = 1024;  // threads of such a block
@@ -93,7 +93,7 @@ extern "C" __global__ void __launch_bounds__(256)
     if (first + j >= s.rows) continue;
     spans[first + j] = uint2{at, count[j]};
     at += count[j];
-    if (count[j] > kManyValues) many[atomicAdd(totals + 1, 1u)] = uint32(first + j);
+    if (count[j] > uint32(s.few)) many[atomicAdd(totals + 1, 1u)] = uint32(first + j);
   }
 }
 
@@ -154,7 +154,7 @@ __device__ __forceinline__ void combine_rows(Element* out, const Element* x, con
   for (int64 row = int64(blockIdx.x) * blockDim.x + threadIdx.x >> s.log_team; row < s.rows; row += teams) {
     const uint2 span = spans[row];
     const int count = int(span.y);
-    if (count > kManyValues || (count == 0 && x == out)) continue;
+    if (count > s.few || (count == 0 && x == out)) continue;
     const uint32* const mine = list + span.x;
     for (int64 c = lane * N; c < s.width; c += team * N) {
       const vec<Element, N> element = load<N>(x + row * s.width + c);

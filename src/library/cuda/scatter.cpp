@@ -184,9 +184,11 @@ struct Writer {
              starts(values);
     };
     const bool vectors = whole(16);
-    const std::int64_t lanes = s.width / (vectors ? 16 / size : 1), most = ceil_div(s.count, kManyValues),
-                       blocks = std::int64_t{kManyBlocks} * device(device_of(stream)).sm_count;
+    const std::int64_t lanes = s.width / (vectors ? 16 / size : 1), sms = device(device_of(stream)).sm_count,
+                       blocks = kManyBlocks * sms;
     while (s.log_team < 5 && std::int64_t{1} << s.log_team < lanes) ++s.log_team;
+    s.few = few_values(s.rows << s.log_team, sms);
+    const std::int64_t most = ceil_div(s.count, s.few + 1);
     const std::int64_t wanted = ceil_div(blocks, std::min(s.rows, most));  // parts of a row's columns
     s.chunks = static_cast<std::int32_t>(
         std::max(ceil_div(lanes, 32), std::min(wanted, lanes / (vectors ? kLeastVectors : kLeastElements))));

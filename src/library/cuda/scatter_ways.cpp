@@ -172,6 +172,12 @@ Units units_of(const Scatter& call, int multiprocessors) {
   return units;
 }
 
+std::int32_t few_values(std::int64_t threads, std::int64_t multiprocessors) {
+  constexpr std::int64_t kEnough = 512, kFewest = 2;  // threads of a multiprocessor; values
+  return static_cast<std::int32_t>(
+      std::clamp(kFewValues * threads / (kEnough * multiprocessors), kFewest, kFewValues));
+}
+
 RowSums::RowSums(const Scatter& call)
     : rows(call.x.dims[0]),
       count(call.values.dims[0]),

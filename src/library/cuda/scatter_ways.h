@@ -70,16 +70,21 @@ CountUnits count_units(const library::Scatter& call, int multiprocessors);
 /// The kernels' RowScatter.
 struct RowScatter {
   std::int64_t rows = 0, count = 0, width = 1, value_stride = 0;
-  std::int32_t log_team = 0, chunks = 1;
+  std::int32_t log_team = 0, chunks = 1, few = 0, unused = 0;
 };
-static_assert(sizeof(RowScatter) == 5 * 8);
+static_assert(sizeof(RowScatter) == 6 * 8);
 constexpr std::int64_t kValuesOfRow = 8;  // on average, at most: counting would wait for the same counters, …
-constexpr std::int64_t kManyValues = 64;  // of a row that a block takes: the kernels'
+constexpr std::int64_t kFewValues =
+    64;  // of a row that a team combines, where there are teams for all multiprocessors
 constexpr std::int64_t kFewRows = 8192;   // … of more rows than a block has in shared memory: the kernels'
 constexpr std::int64_t kCounting = 1024;  // threads of such a block: the kernels'
 constexpr int kManyBlocks = 8;            // a multiprocessor, of rows with many values
 constexpr std::int64_t kLeastVectors = 4, kLeastElements = 8;  // of a row's columns that such a block has
 constexpr std::int64_t kListed = 1024;  // rows whose places in the list a block finds: the kernels'
+
+/// Values of a row, up to which a team of threads combines them, if all teams have so many threads: fewer
+/// where these are not enough for the multiprocessors.
+std::int32_t few_values(std::int64_t threads, std::int64_t multiprocessors);
 
 /// The kernels' RowSums.
 struct RowSums {

@@ -4,6 +4,7 @@
 
 #include "device/cuda/require.h"
 #include "library/cpu/scatter.h"
+#include "library/cuda/scatter_ways.h"
 
 #include <kiln/config.h>
 #include <kiln/kiln.h>
@@ -251,6 +252,17 @@ TEST_F(DeviceScatter, AgreesWithTheCpuOnRows) {
     expect_same(dtype, DType::Int32, Combine::Add, false, {300, 33}, 0, 26000, {33, 1}, {33, 1}, {1, 0});
     expect_same(dtype, DType::Int64, Combine::Max, false, {9, 1000}, 0, 5000, {1000, 1}, {1000, 1}, {1, 0});
   }
+  // Too few rows for teams on all multiprocessors: what blocks take begins at fewer values.
+  for (const DType dtype : {DType::Float64, DType::Int64})
+    for (const std::int64_t rows : {20, 60})
+      expect_same(dtype, DType::Int32, Combine::Add, false, {rows, 40}, 0, 4100, {40, 1}, {40, 1}, {1, 0});
+}
+
+TEST(ScatterWays, RowsOfFewValuesAreTeamsWhereTeamsAreMany) {
+  EXPECT_EQ(few_values(std::int64_t{1} << 20, 132), 64);
+  EXPECT_EQ(few_values(512 * 132, 132), 64);
+  EXPECT_EQ(few_values(256 * 132, 132), 32);
+  EXPECT_EQ(few_values(32, 132), 2);
 }
 
 /// Short rows that are no whole vectors: their sums have room for whole ones.
