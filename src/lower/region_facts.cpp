@@ -174,6 +174,7 @@ schedule::Facts RegionLowering::facts(std::span<const schedule::Facts::Axis> axe
   if (target_.gpu) f.repeated = axis_repeated();
   if (!target_.gpu && !scans_.empty()) find_backwards(p_, groups_);
   find_bunch(f);
+  find_strips(f);
   return f;
 }
 

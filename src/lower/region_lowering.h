@@ -2,7 +2,7 @@
 //   region_axes.cpp     the axes: their order, groups, vectors, tiles
 //   region_facts.cpp    what the scheduler must know; which phases need which values
 //   region_values.cpp   parameters, buffers, and scalar expressions of indices and entries
-//   region_windows.cpp  maps whose operands begin anywhere
+//   region_windows.cpp  maps whose operands begin anywhere; region_strips.cpp: several rows a thread
 //   region_loops.cpp    the loops that the forms share; maps, rows, tiles, columns
 //   region_rows.cpp     rows in batches; region_sums.cpp: accumulators of a phase, and of its blocks
 //   region_stripes.cpp  reductions of tall columns with accumulators in memory
@@ -35,6 +35,7 @@
 #include <initializer_list>
 #include <map>
 #include <optional>
+#include <set>
 #include <span>
 #include <vector>
 
@@ -45,30 +46,6 @@ using ir::NodeId;
 using ir::Op;
 using namespace kernel::nouns;
 using schedule::Form;
-
-struct Reduction {
-  EntryId entry;
-  int phase;  // loop that computes it
-  int place;  // of its value, see plan::Region
-  std::uint32_t acc = 0;
-  std::uint32_t final_acc = 0;       // Split: accumulator of the finish section
-  std::uint32_t partial[2] = {};     // Split, Stripes: buffers of value and position (or 0)
-  std::vector<std::uint32_t> parts;  // Stripes, of a Custom monoid: buffers of a block's parts
-  // A logsumexp by two loops (region_logsumexp.cpp): accumulators of the greatest value and of the sum.
-  struct Relative {
-    std::uint32_t greatest, sum;
-  };
-  std::optional<Relative> relative;
-  // Folded: scratch buffers of each lane's value, of each kept point's, and of the latter for each lane.
-  std::uint32_t of_lane = 0, of_point = 0, spread = 0;
-};
-
-struct Scan {
-  EntryId entry;
-  std::uint32_t acc = 0;  // of the loop being built
-  // Chain: buffers of a chunk's own total and of all before it; Stripes: total
-  std::uint32_t total = 0, prefix = 0;
-};
 
 /// The part of an axis that one grid item covers.
 struct Range {
@@ -169,6 +146,13 @@ class RegionLowering {
   bool begins_at_vectors(const Entry& e) const;
   int breaks_in_row(std::int64_t elements) const;
   void find_windows(schedule::Facts& f) const;
+  bool is_same_along(const Index& index, int axis) const;
+  double load_cost(const Entry& e, std::int64_t lanes, std::int64_t accesses) const;
+  std::set<EntryId> turned_with_others();
+  double loads_alone(const schedule::Facts& f, const std::set<EntryId>& turned) const;
+  double loads_in_strip(int axis, std::int64_t rows, const std::set<EntryId>& turned) const;
+  std::int64_t strip_steps(const Index& index, int axis, bool nearest) const;
+  void find_strips(schedule::Facts& f);
   bool stores_whole_vectors(NodeId output) const;
   bool stores_whole_columns(const Pulled::Output& o) const;
   bool index_is_narrow() const;
@@ -282,8 +266,13 @@ class RegionLowering {
   E to_expr(const Index& index, std::uint64_t owner, RoleKind kind = kStride);
   E atom_expr(AtomId id);
   E build_atom(AtomId id);
-  E predicate_expr(std::int32_t chain, std::int32_t end);
-  std::int32_t predicate_owner(std::int32_t link) const;
+  E link_expr(std::int32_t link), predicate_expr(std::int32_t chain, std::int32_t end);
+  E strip_predicate(std::int32_t chain, std::int32_t end);
+  std::int32_t predicate_owner(std::int32_t link) const, strip_predicate_owner(std::int32_t link) const;
+  E strip_place(std::int64_t steps), strip_load(EntryId id);
+  E strip_element(Entry e, std::int64_t steps, E place, EntryId owner, E there);
+  std::optional<Turned> find_turned(const Entry& pad);
+  E strip_turned(const Entry& pad, const Turned& turned, E there);
   E row_index() { return to_expr(p_.row_linear(), kRowOwner); }
   E inner_position(DType type), scratch_index(EntryId id, DType type);
 
@@ -381,7 +370,7 @@ class RegionLowering {
   void build_map(), build_rows(), build_row_batches(), finish_rows(Body& into, const Range& rows, int phase);
   std::vector<EntryId> values_of_rows(int phase);
   void build_rows_inside(LoopDecl grid, Groups row), build_tiles();
-  void build_rounds(LoopDecl grid, Groups outer, Groups together);
+  void build_rounds(LoopDecl grid, Groups outer, Groups together), build_strips();
   std::pair<E, std::int64_t> enter_tile(E item);
   bool reduces_tiles() const, may_reduce_tiles() const, reads_far_apart(Groups together) const;
   std::vector<int> groups_around_tiles() const;
@@ -575,6 +564,7 @@ class RegionLowering {
   bool stores_later_ = false;            // Folded: whole outputs are made of the last reductions
   bool placed_together_ = false;         // they are those of a loop over reduced axes
   E tile_first_, strip_first_;           // Columns with a tile of results: its first row and column
+  std::int64_t strip_row_ = -1;          // Rows, a map by strips: the row at hand, behind tile_first_
   std::vector<std::vector<std::uint32_t>>
       tile_accs_;              // of each row of the tile: the accumulators of the reductions
   std::vector<bool> bounded_;  // accumulators that combine few values

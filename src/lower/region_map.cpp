@@ -53,6 +53,7 @@ bool RegionLowering::reads_far_apart(Groups together) const {
 
 /// Without reductions: the last axis (or the last few as one) in blocks.
 void RegionLowering::build_map() {
+  if (s_.tile > 1) return build_strips();
   LoopDecl grid = open_grid();
   std::vector<int> outer, together;
   for (int g = 0; g <= last_group(); ++g) (g < s_.lane_axis ? outer : together).push_back(g);

@@ -1,9 +1,10 @@
-// Groups of axes, and constants, that the files of RegionLowering share.
+// Groups of axes, what runs along them, and constants, that the files of RegionLowering share.
 #pragma once
 
 #include "lower/pull.h"
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 namespace kiln::lower {
@@ -32,6 +33,37 @@ void find_backwards(const Pulled& p, std::vector<Group>& groups);
 /// The first of these groups along which the values change that an index is made of; their number, where
 /// there is none.
 int first_jump(const Pulled& p, const std::vector<Group>& groups, const Index& index);
+
+struct Reduction {
+  EntryId entry;
+  int phase;  // loop that computes it
+  int place;  // of its value, see plan::Region
+  std::uint32_t acc = 0;
+  std::uint32_t final_acc = 0;       // Split: accumulator of the finish section
+  std::uint32_t partial[2] = {};     // Split, Stripes: buffers of value and position (or 0)
+  std::vector<std::uint32_t> parts;  // Stripes, of a Custom monoid: buffers of a block's parts
+  // A logsumexp by two loops (region_logsumexp.cpp): accumulators of the greatest value and of the sum.
+  struct Relative {
+    std::uint32_t greatest, sum;
+  };
+  std::optional<Relative> relative;
+  // Folded: scratch buffers of each lane's value, of each kept point's, and of the latter for each lane.
+  std::uint32_t of_lane = 0, of_point = 0, spread = 0;
+};
+
+struct Scan {
+  EntryId entry;
+  std::uint32_t acc = 0;  // of the loop being built
+  // Chain: buffers of a chunk's own total and of all before it; Stripes: total
+  std::uint32_t total = 0, prefix = 0;
+};
+
+/// Two loads of a tensor, of which a pad takes one: where they are, with equal steps. Every point is at one
+/// of them.
+struct Turned {
+  Index low, high;
+  EntryId owner;  // of the strides
+};
 
 // part of the roles that a predicate's link owns: apart from groups and atoms, which own the same kinds
 constexpr std::uint64_t kLinkExtent = 0xffff;

@@ -201,6 +201,7 @@ E RegionLowering::to_expr(const Index& index, std::uint64_t owner, RoleKind kind
   E sum{};
   auto add = [&](E term) { sum = sum ? sum + term : term; };
   const bool along = runs_along_lanes(index);
+  const std::int64_t steps = strip_row_ >= 0 ? strip_steps(index, s_.tile_axis, false) : 0;
   for (const Term& term : std::span(index.terms, static_cast<std::size_t>(index.n))) {
     const bool is_axis = term.atom < p_.space.axis_count();
     const AxisPlace place = is_axis ? place_of(term.atom) : AxisPlace{};
@@ -213,6 +214,7 @@ E RegionLowering::to_expr(const Index& index, std::uint64_t owner, RoleKind kind
       continue;
     }
     E value = is_axis ? axis_[static_cast<std::size_t>(group)] : atom_expr(term.atom);
+    if (steps != 0 && is_axis && group == s_.tile_axis) value = strip_place(steps);
     if (place.piece >= 0) {
       const Group& g = groups_[static_cast<std::size_t>(group)];
       if (!walks_as_one(index, g))
@@ -228,7 +230,10 @@ E RegionLowering::to_expr(const Index& index, std::uint64_t owner, RoleKind kind
     else
       add(value * coef());
   }
-  if (index.c != 0) add(param(role(kOffset, owner, static_cast<std::uint64_t>(kind)), index.c));
+  const std::int64_t rest =
+      steps == 0 ? index.c
+                 : index.c - steps * index.coef(groups_[static_cast<std::size_t>(s_.tile_axis)].last);
+  if (rest != 0) add(param(role(kOffset, owner, static_cast<std::uint64_t>(kind)), rest));
   return sum ? sum : konst(0);
 }
 
@@ -270,19 +275,24 @@ E RegionLowering::build_atom(AtomId id) {
   return a.kind == Atom::Kind::Div ? q : of - q * d;
 }
 
-/// Whether the predicates of a chain hold, up to the link `end`.
+/// Whether the predicate of a link holds.
+E RegionLowering::link_expr(std::int32_t link) {
+  const Predicate& p = p_.links[static_cast<std::size_t>(link)].predicate;
+  const auto owner = static_cast<std::uint64_t>(predicate_owner(link));
+  const E t = to_expr(p.t, owner, kPredicate);
+  const E span = param(role(kExtent, owner, kLinkExtent), p.extent * p.step);
+  const E holds = (konst(0) <= t) & (t < span);
+  if (p.step == 1) return holds;
+  const E step = param(role(kDivisor, owner, kLinkExtent), p.step);
+  return holds & (t == divide(t, step) * step);
+}
+
+/// Whether the predicates of a chain hold, up to the link `end`. Nothing: they always do (in a strip).
 E RegionLowering::predicate_expr(std::int32_t chain, std::int32_t end) {
+  if (strip_row_ >= 0) return strip_predicate(chain, end);
   E all{};
   for (std::int32_t l = chain; l != end; l = p_.links[static_cast<std::size_t>(l)].next) {
-    const Predicate& p = p_.links[static_cast<std::size_t>(l)].predicate;
-    const auto owner = static_cast<std::uint64_t>(predicate_owner(l));
-    const E t = to_expr(p.t, owner, kPredicate);
-    const E span = param(role(kExtent, owner, kLinkExtent), p.extent * p.step);
-    E holds = (konst(0) <= t) & (t < span);
-    if (p.step != 1) {
-      const E step = param(role(kDivisor, owner, kLinkExtent), p.step);
-      holds = holds & (t == divide(t, step) * step);
-    }
+    const E holds = link_expr(l);
     all = all ? all & holds : holds;
   }
   return all;
@@ -415,6 +425,7 @@ E RegionLowering::build_load(EntryId id) {
     const E given = load(copied_buffer_, copied_type_, lane_);
     return copied_type_ == stored ? kernel::cast(given, compute_type(stored)) : given;
   }
+  if (strip_row_ >= 0) return kernel::cast(strip_load(id), compute_type(stored));
   const std::uint32_t b = input_buffer(e);
   Index from_buffer = e.index;
   from_buffer.c = 0;  // the buffer begins there

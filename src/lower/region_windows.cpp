@@ -6,6 +6,7 @@
 #include "math/expand.h"
 
 #include <algorithm>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -188,6 +189,7 @@ EntryId RegionLowering::stride_owner(EntryId id) const {
 /// so: what its guards are stays in registers.)
 std::int32_t RegionLowering::predicate_owner(std::int32_t link) const {
   constexpr std::size_t kMost = 256;  // links that are looked through
+  if (strip_row_ >= 0) return strip_predicate_owner(link);
   if (!target_.gpu || phases_ == 0 || p_.links.size() > kMost) return link;
   const Predicate& p = p_.links[static_cast<std::size_t>(link)].predicate;
   for (std::int32_t first = 0; first < link; ++first) {
@@ -206,15 +208,15 @@ Index RegionLowering::with_steps_of(const Entry& e, const Predicate& p, const En
   return missing % along.coef != 0 ? e.index : p_.space.add(e.index, p_.space.mul(p.t, missing / along.coef));
 }
 
-/// A tensor turned around (its end and then its beginning) as one load from either of two places, on a GPU.
-/// Nothing, where a pad is not that.
-E RegionLowering::turned_load(const Entry& pad) {
-  if (!target_.gpu || !staged_.empty() || pad.in[1] == kNoEntry) return {};
+/// The loads of a tensor turned around (its end and then its beginning), on a GPU. Nothing, where a pad is
+/// not that.
+std::optional<Turned> RegionLowering::find_turned(const Entry& pad) {
+  if (!target_.gpu || pad.in[1] == kNoEntry) return std::nullopt;
   const Entry &low = p_.entries[pad.in[0]], &high = p_.entries[pad.in[1]];
   if (low.kind != Entry::Kind::Load || high.kind != Entry::Kind::Load || low.node != high.node ||
       low.inside || high.inside || low.predicates != pad.predicates || low.predicates < 0 ||
-      high.predicates < 0 || scratch_[pad.in[0]] >= 0 || scratch_[pad.in[1]] >= 0)
-    return {};
+      high.predicates < 0)
+    return std::nullopt;
   const PredicateLink &first = p_.links[static_cast<std::size_t>(low.predicates)],
                       &second = p_.links[static_cast<std::size_t>(high.predicates)];
   const Predicate p = first.predicate, q = second.predicate;
@@ -223,17 +225,33 @@ E RegionLowering::turned_load(const Entry& pad) {
   // One begins where the other ends, and every point is in one of them.
   if (first.next != pad.predicates_end || second.next != pad.predicates_end || p.step != 1 || q.step != 1 ||
       q.t != behind)
-    return {};
+    return std::nullopt;
   const Index at_low = with_steps_of(low, p, high), at_high = with_steps_of(high, q, low);
   if (at_low.n != at_high.n || at_low.c != low.index.c ||
       !std::equal(at_low.terms, at_low.terms + at_low.n, at_high.terms))
+    return std::nullopt;
+  return Turned{at_low, at_high, stride_owner(at_low == low.index ? pad.in[0] : pad.in[1])};
+}
+
+/// These loads as one from either of two places. Nothing, where a pad is not that.
+E RegionLowering::turned_load(const Entry& pad) {
+  if (!staged_.empty() || pad.in[1] == kNoEntry || scratch_[pad.in[0]] >= 0 || scratch_[pad.in[1]] >= 0)
     return {};
+  const std::optional<Turned> turned = find_turned(pad);
+  if (!turned) return {};
+  const Entry &low = p_.entries[pad.in[0]], &high = p_.entries[pad.in[1]];
+  const DType stored = g_[low.node].dtype;
+  const auto there = [&] { return pad.predicates_end >= 0 ? predicate_expr(pad.predicates_end, -1) : E{}; };
+  if (strip_row_ >= 0)
+    if (const E element = strip_turned(pad, *turned, there()))
+      return kernel::cast(element, compute_type(stored));
+  const Predicate& p = p_.links[static_cast<std::size_t>(low.predicates)].predicate;
   const auto owner = static_cast<std::uint64_t>(low.predicates);
   const E t = to_expr(p.t, owner, kPredicate),
           past = kernel::min(
               kernel::max(t - param(role(kExtent, owner, kLinkExtent), p.extent) + konst(1), konst(0)),
               konst(1));
-  Index from_buffer = at_low;
+  Index from_buffer = turned->low;
   from_buffer.c = 0;
   for (const Term& term : std::span(low.index.terms, static_cast<std::size_t>(low.index.n)))
     if (moves_buffer(term)) {  // the buffer begins there
@@ -241,11 +259,10 @@ E RegionLowering::turned_load(const Entry& pad) {
       moved.terms[moved.n++] = term;
       from_buffer = p_.space.add(from_buffer, p_.space.mul(moved, -1));
     }
-  const E at = to_expr(from_buffer, stride_owner(at_low == low.index ? pad.in[0] : pad.in[1])) +
-               past * param(role(kOffset, owner, kLinkExtent), at_high.c - at_low.c);
-  const DType stored = g_[low.node].dtype;
-  const E there = pad.predicates_end >= 0 ? predicate_expr(pad.predicates_end, -1) : E{};
-  return kernel::cast(load(input_buffer(low, begins_at_vectors(high)), stored, at, there),
+  const E at = to_expr(from_buffer, turned->owner) +
+               past * param(role(kOffset, owner, kLinkExtent), turned->high.c - turned->low.c);
+  const E inside = there();
+  return kernel::cast(load(input_buffer(low, begins_at_vectors(high)), stored, at, inside),
                       compute_type(stored));
 }
 
@@ -266,6 +283,7 @@ E RegionLowering::build_pad(EntryId id) {
       !in.inside && (staged_.empty() || staged_[source] < 0) && scratch_[source] < 0)
     return body;
   const E there = predicate_expr(e.predicates, e.predicates_end);
+  if (!there) return body;
   const kernel::ExprNode &x = body.node(), &y = fill.node();
   if (target_.gpu && x.prim == Prim::Cast && y.prim == Prim::Cast && is_half(k_.pool[x.a].type) &&
       k_.pool[x.a].type == k_.pool[y.a].type)  // one of two halves is widened, not both

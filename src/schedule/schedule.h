@@ -91,9 +91,11 @@ struct Facts {
   int window = 0;       // GPU: the same where results have it so and operands begin anywhere in a row, or are
                         // there for a part of the points; 0: none is so
   int window_rounds = 0;  // … by elements: of a warp, a run
-  int vector = 1;  // GPU: adjacent elements of the last axis that 16-byte accesses of all operands allow
-  int loads = 0;   // full operands read
-  int fixed = 0;   // operands of which an element serves a whole run of the last axis
+  int vector = 1;      // GPU: adjacent elements of the last axis that 16-byte accesses of all operands allow
+  int loads = 0;       // full operands read
+  int strip = -1;      // GPU, a map: axis along which a thread had better have several rows, or -1, …
+  int strip_rows = 0;  // … and how many
+  int fixed = 0;       // operands of which an element serves a whole run of the last axis
   bool rows_apart = false;  // of them or the results, one whose rows do not lie one after the other
   int row_loads = 0;        // those of them that are other elements in other rows
   int loaded_bytes = 0;     // of an element of each that is reduced
@@ -136,7 +138,7 @@ struct Schedule {
   bool stream = false;
   bool together = false;  // one loop runs over all reduced axes, and chunks are parts of all
   int tile = 1;  // Columns: rows of the kept axis `tile_axis` that a thread has results of, beside its lanes;
-                 // Rows: that a team has results of
+                 // Rows: that a team has results of, or a thread of a map
   int tile_axis = -1;
   int strips = 1;       // GPU, Columns with a tile: columns of each of its rows that a thread has, a team's
                         // threads apart; `lanes` is 1 then

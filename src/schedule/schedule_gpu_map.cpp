@@ -106,12 +106,24 @@ bool put_rows_inside(const Facts& f, const Target& t, std::int64_t kept, Schedul
   return true;
 }
 
+/// A map whose rows share what they read: a thread has several of them (lower/region_strips.cpp).
+bool has_strips(const Facts& f, const Target& t, std::int64_t kept, Schedule& s) {
+  if (f.strip < 0 || f.states > 0 || kept / f.strip_rows < std::int64_t{t.threads} * kBusy) return false;
+  s.form = Form::Rows;
+  s.tile = f.strip_rows;
+  s.tile_axis = f.strip;
+  s.lanes = s.steps = 1;
+  s.block = kBlock;
+  return true;
+}
+
 }  // namespace
 
 Schedule schedule_map(const Facts& f, const Target& t, Schedule s, std::int64_t kept) {
   if (tile_operands(f, s)) return s;
-  if (f.states == 0 && f.window + f.window_rounds > 0) return schedule_windows(f, t, s, kept);
-  if (put_rows_inside(f, t, kept, s)) return s;
+  if (f.states == 0 && f.window + f.window_rounds > 0)
+    return f.window == 0 && has_strips(f, t, kept, s) ? s : schedule_windows(f, t, s, kept);
+  if (put_rows_inside(f, t, kept, s) || has_strips(f, t, kept, s)) return s;
   const bool one_axis = f.axes.size() == 1;
   s.form = one_axis ? Form::Flat : Form::Rows;
   if (one_axis) s.lanes = f.vector;  // its last vector may be cut

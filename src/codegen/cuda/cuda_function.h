@@ -174,6 +174,10 @@ class CudaEmitter {
   bool ahead(ExprId load);
   bool element_ahead(ExprId load);
   int level_of(ExprId e);
+  bool chooses_loaded(ExprId e) const;
+  bool is_strip(std::span<const Stmt> list) const;
+  std::size_t load_strip(std::span<const Stmt> list);
+  void load_chosen(ExprId e);
   template <class F>
   void load_ahead(ExprId load, const std::string& name, const std::string& type, F text);
   void note_streamed(const ExprNode& load);
@@ -318,6 +322,7 @@ class CudaEmitter {
   std::vector<std::pair<ExprId, bool>> settled_;
   std::unordered_set<ExprId> same_, windows_, visited_;
   bool keeps_loads_ = false;  // loads of several iterations of a column are to be in flight together
+  bool has_strips_ = false;   // so are those of several rows of a thread
 
   // The open run.
   bool in_run_ = false;

@@ -74,6 +74,11 @@ void CudaEmitter::run_of(std::span<const Stmt> list) {
     list = list.subspan(before + 1);
   }
   if (list.empty()) return;
+  for (const bool strip = is_strip(list); strip && !list.empty();) {
+    const std::size_t rows = load_strip(list);
+    statements(list.first(rows));
+    list = list.subspan(rows);
+  }
   if (at_.lanes_depth() == 0 || (lanes_ == 1 && rounds_ == 0)) return statements(list);
   in_run_ = true;
   statements(list);

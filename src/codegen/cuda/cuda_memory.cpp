@@ -242,6 +242,73 @@ std::string CudaEmitter::loaded_together(ExprId e) {
   return together_.loaded[e] = name + ".at[k]";
 }
 
+/// Whether a value is an element or, where it is not there, something else: one load under a condition.
+bool CudaEmitter::chooses_loaded(ExprId e) const {
+  const ExprNode& n = pool_[e];
+  if (n.prim != Prim::Select || pool_[n.b].prim != Prim::Load) return false;
+  return pool_[n.b].b == n.a && facts_.uses[n.b] == 1 && !is_bool(n.type) && !is_register(pool_[n.b].imm);
+}
+
+/// Whether a thread stores several results of an array here: a strip of its rows.
+bool CudaEmitter::is_strip(std::span<const Stmt> list) const {
+  if (at_.lanes_depth() == 0 || lanes_ > 1 || rounds_ > 0 || steps_ != 1 || list.size() < 2 || !is_map())
+    return false;
+  return std::ranges::count_if(list, [&](const Stmt& s) { return s.target == list.front().target; }) > 1;
+}
+
+/// What the first rows of a strip load, of which there are as many as registers allow, comes before they are
+/// computed, so that all of it is under way together; what is there under one condition follows each other,
+/// so that this is asked once. Returns how many statements these rows are.
+std::size_t CudaEmitter::load_strip(std::span<const Stmt> list) {
+  constexpr int kMost = 64;  // registers of what is loaded
+  has_strips_ = true;
+  struct Loaded {
+    int level;
+    ExprId condition, value;
+  };
+  std::vector<Loaded> all;
+  std::unordered_map<ExprId, int> levels;
+  int registers = 0;
+  const auto visit = [&](auto& self, ExprId e) -> int {
+    if (e == kNoExpr || at_.depth_of(e) < depth() || here().memo.contains(e)) return 0;
+    if (const auto known = levels.find(e); known != levels.end()) return known->second;
+    const ExprNode n = pool_[e];
+    const bool chooses = chooses_loaded(e);
+    int level = chooses ? self(self, n.c) : 0;
+    each_operand(chooses ? pool_[n.b] : n, [&](ExprId o) { level = std::max(level, self(self, o)); });
+    if (chooses || (n.prim == Prim::Load && !is_register(n.imm))) {
+      all.push_back({level++, chooses ? n.a : n.b, e});
+      registers += std::max(1, static_cast<int>(size_of(n.type)) / 4);
+    }
+    return levels[e] = level;
+  };
+  std::size_t rows = 0;
+  for (std::size_t before = 0; rows < list.size(); ++rows, before = all.size()) {
+    visit(visit, list[rows].value);
+    visit(visit, list[rows].index);
+    if (rows == 0 || registers <= kMost) continue;
+    all.resize(before);
+    break;
+  }
+  std::ranges::stable_sort(all, {}, [](const Loaded& l) { return std::pair(l.level, l.condition + 1); });
+  for (const Loaded& l : all) load_chosen(l.value);
+  return rows;
+}
+
+/// An element, or what stands for it where it is not there, under a name.
+void CudaEmitter::load_chosen(ExprId e) {
+  const ExprNode n = pool_[e];
+  if (n.prim == Prim::Load) {
+    value(e);
+    return;
+  }
+  const ExprNode& load = pool_[n.b];
+  const std::string element = cat(buffer_name(load.imm), '[', index_text(load.a), ']'),
+                    condition = value(n.a), otherwise = value(n.c), name = fresh("t");
+  line(cat("const ", type_of(e), ' ', name, " = (", condition, " ? ", element, " : ", otherwise, ");"));
+  here().memo[e] = name;
+}
+
 /// An operand of which each grid item reads elements of its own.
 void CudaEmitter::note_streamed(const ExprNode& load) {
   const BufferDecl& d = k_.buffers[load.imm];

@@ -1,0 +1,167 @@
+// Maps of a GPU whose threads have several rows of a point, held against the oracle: the kernels' interpreter
+// also refuses an access outside of an array.
+#include "lower/lowered_graph.h"
+
+namespace kiln::lower {
+namespace {
+
+using ir::GraphBuilder;
+using ir::NodeId;
+using ir::Op;
+using Extents = GraphBuilder::Extents;
+
+schedule::Target gpu() {
+  schedule::Target t;
+  t.gpu = true;
+  t.threads = 1;
+  return t;
+}
+
+/// Post: values are the oracle's. Returns how many elements of in0 a thread loads, or 0 where it has one row.
+int loads_of_strip(GraphBuilder& b) {
+  const std::string text = checked(b, {gpu()}).front().text();
+  int stores = 0, loads = 0;
+  for (std::size_t at = text.find("grid"); at != std::string::npos; at = text.find("\n    out", at + 1))
+    ++stores;
+  for (std::size_t at = text.find("in0[", text.find("grid")); at != std::string::npos;
+       at = text.find("in0[", at + 1))
+    ++loads;
+  return stores > 2 ? loads : 0;
+}
+
+Extents box_of(const Extents& dims) {
+  Extents box;
+  for (std::size_t a = 0; a < dims.size(); ++a) box.insert(box.end(), {0, 1});
+  return box;
+}
+
+/// Elements first, first + step, … of an axis.
+NodeId part(GraphBuilder& b, NodeId x, std::size_t axis, std::int64_t first, std::int64_t count,
+            std::int64_t step = 1) {
+  Extents dims = b.extents(x), box = box_of(dims);
+  dims[axis] = count;
+  box[2 * axis] = first;
+  box[2 * axis + 1] = step;
+  return b.slice(x, dims, box);
+}
+
+NodeId padded(GraphBuilder& b, NodeId x, std::size_t axis, std::int64_t width) {
+  Extents dims = b.extents(x), box = box_of(dims);
+  dims[axis] += 2 * width;
+  box[2 * axis] = width;
+  return b.pad(x, b.constant(b.graph[x].dtype, 0), dims, box);
+}
+
+NodeId roll(GraphBuilder& b, NodeId x, std::size_t axis, std::int64_t by) {
+  const std::int64_t n = b.extents(x)[axis];
+  return b.add(Op::join, {part(b, x, axis, n - by, by), part(b, x, axis, 0, n - by)}, ir::Join{axis});
+}
+
+/// The sum of the windows' elements along the last two axes, with steps, of an array with a border.
+NodeId window_sum(GraphBuilder& b, NodeId x, std::int64_t size, std::int64_t step, std::int64_t border) {
+  const std::size_t y = b.extents(x).size() - 2;
+  for (const std::size_t axis : {y, y + 1})
+    if (border > 0) x = padded(b, x, axis, border);
+  const auto count = [&](std::size_t axis) { return (b.extents(x)[axis] - size) / step + 1; };
+  NodeId sum = ir::kNoNode;
+  for (std::int64_t i = 0; i < size; ++i)
+    for (std::int64_t k = 0; k < size; ++k) {
+      const NodeId tap = part(b, part(b, x, y, i, count(y), step), y + 1, k, count(y + 1), step);
+      sum = sum == ir::kNoNode ? tap : b.op(Op::add, {sum, tap});
+    }
+  return sum;
+}
+
+TEST(Strips, NeighboursAreLoadedOnce) {
+  for (const DType type : {DType::Float32, DType::Float64, DType::Int16}) {
+    GraphBuilder b;
+    b.root(window_sum(b, b.leaf(type, {9, 16, 29}), 3, 1, 1));
+    EXPECT_EQ(loads_of_strip(b), 30) << name(type);  // of 72
+  }
+}
+
+TEST(Strips, TheLastRowsMayBeMadeTwice) {
+  for (const std::int64_t rows : {2, 3, 5, 7, 8, 9, 11, 13, 17}) {
+    GraphBuilder b;
+    b.root(window_sum(b, b.leaf(DType::Float32, {97, rows, 37}), 3, 1, 1));
+    loads_of_strip(b);
+  }
+}
+
+TEST(Strips, WindowsMayHaveSteps) {
+  for (const std::int64_t step : {2, 3})
+    for (const std::int64_t border : {0, 1, 2}) {
+      GraphBuilder b;
+      b.root(window_sum(b, b.leaf(DType::Float32, {19, 49, 61}), 3, step, border));
+      const int loads = loads_of_strip(b);
+      EXPECT_TRUE(loads > 0 || step == 3) << border;  // of which no two share an element
+    }
+}
+
+TEST(Strips, WindowsOfManyElements) {
+  GraphBuilder b;
+  b.root(window_sum(b, b.leaf(DType::Float32, {5, 32, 41}), 7, 1, 3));
+  EXPECT_EQ(loads_of_strip(b), 98);  // of 392
+}
+
+TEST(Strips, StencilsAlongAnOuterAxis) {
+  for (const Extents& dims : {Extents{6, 701, 6}, Extents{25, 201, 5}, Extents{4, 3, 7, 61}})
+    for (const bool around : {false, true})
+      for (const DType type : {DType::Float32, DType::Float16}) {
+        GraphBuilder b;
+        const NodeId x = b.leaf(type, dims);
+        NodeId sum = b.cast(x, DType::Float32);
+        for (std::size_t axis = 0; axis < dims.size(); ++axis)
+          for (const std::int64_t by : {-2, -1, 1, 2}) {
+            const std::int64_t n = dims[axis];
+            const NodeId tap = around ? roll(b, x, axis, ((by % n) + n) % n == 0 ? 1 : ((by % n) + n) % n)
+                                      : part(b, padded(b, x, axis, 2), axis, 2 + by, n);
+            sum = b.op(Op::add, {sum, b.cast(tap, DType::Float32)});
+          }
+        b.root(sum);
+        loads_of_strip(b);
+      }
+}
+
+TEST(Strips, WhatTurnsAroundIsLoadedOnce) {
+  GraphBuilder b;
+  const NodeId x = b.leaf(DType::Float32, {25, 701, 6});
+  NodeId sum = x;
+  for (const std::int64_t by : {1, 2, 23, 24}) sum = b.op(Op::add, {sum, roll(b, x, 0, by)});
+  b.root(sum);
+  EXPECT_EQ(loads_of_strip(b), 11);  // of 35: seven rows and two on either side
+}
+
+TEST(Strips, WeightsOfAChannelAreLoadedOnce) {
+  GraphBuilder b;
+  const NodeId x = b.leaf(DType::Float32, {3, 5, 24, 33}), w = b.leaf(DType::Float32, {5, 9});
+  const NodeId wide = padded(b, padded(b, x, 2, 1), 3, 1);
+  NodeId sum = ir::kNoNode;
+  for (std::int64_t t = 0; t < 9; ++t) {
+    const NodeId tap = part(b, part(b, wide, 2, t / 3, 24), 3, t % 3, 33);
+    const NodeId weight = b.broadcast(b.reshape(part(b, w, 1, t, 1), {1, 5, 1, 1}), {3, 5, 24, 33});
+    const NodeId term = b.op(Op::multiply, {tap, weight});
+    sum = sum == ir::kNoNode ? term : b.op(Op::add, {sum, term});
+  }
+  b.root(sum);
+  const LoweredGraph lowered = checked(b, {gpu()}).front();
+  EXPECT_EQ(lowered.text().find("in2"), std::string::npos) << lowered.text();
+}
+
+TEST(Strips, PlacesThatIndicesChooseAreFoundOnce) {
+  GraphBuilder b;
+  const NodeId x = b.leaf(DType::Float32, {96, 13, 17}), rows = b.leaf(DType::Int32, {1, 19, 1}),
+               columns = b.leaf(DType::Int32, {1, 1, 23});
+  const auto take = [&](NodeId from, NodeId at, std::uint64_t axis) {
+    Extents dims = b.extents(from);
+    dims[axis] = b.extents(at)[axis];
+    return b.wide(Op::gather, DType::Float32, dims, {from, at}, ir::Gather{axis});
+  };
+  const NodeId some = take(x, rows, 1), more = take(some, columns, 2),
+               last = take(some, b.op(Op::negative, {columns}), 2);
+  b.root(b.op(Op::multiply, {more, last}));
+  checked(b, {gpu()});
+}
+
+}  // namespace
+}  // namespace kiln::lower
