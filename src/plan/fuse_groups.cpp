@@ -13,7 +13,8 @@ namespace kiln::plan {
 constexpr std::size_t kMaxEdges = 48;  // distinct inputs
 constexpr int kMaxReductions = 24;     // lowering counts phases in a word of 32 bits
 constexpr int kMaxStored = 64;
-constexpr int kMaxPieces = 96;  // of all arrays that are joined by pads
+constexpr int kMaxPieces = 96;        // of all arrays that are joined by pads: LLVM takes seconds for more
+constexpr int kMaxPiecesOfGpu = 192;  // the same for a GPU
 
 /// The atoms of a reduction or scan. There is a kept one and another, if need be of one element.
 static void lay_out(Group& group, const std::vector<Run>& axes) {
@@ -365,8 +366,9 @@ Why Fuser::too_much(const Group& a, const Group& b) const {
   if (a.reductions + b.reductions > kMaxReductions)
     return because(FusionReason::TooManyReductions, kMaxReductions);
   if (a.stored + b.stored > kMaxStored) return because(FusionReason::TooManyStored, kMaxStored);
-  if (a.pieces && b.pieces && a.pieces + b.pieces > kMaxPieces)
-    return because(FusionReason::TooManyPieces, kMaxPieces);
+  const int most_pieces = t_.gpu ? kMaxPiecesOfGpu : kMaxPieces;
+  if (a.pieces && b.pieces && a.pieces + b.pieces > most_pieces)
+    return because(FusionReason::TooManyPieces, most_pieces);
   return {};
 }
 

@@ -88,7 +88,8 @@ class Joining {
 
   bool may_multiply(NodeId product, NodeId sum) const {
     const GraphNode &p = g_[product], &s = g_[sum];
-    return p.numel == s.numel && p.dims.back() == s.dims.back() && g_[p.in[0]].dims.back() != 0;
+    const auto terms = g_[p.in[0]].dims;  // of a sum one of the operands may be a single number
+    return p.numel == s.numel && p.dims.back() == s.dims.back() && !terms.empty() && terms.back() != 0;
   }
 
   /// A product and a row, one node with nothing else.

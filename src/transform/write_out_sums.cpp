@@ -1,5 +1,6 @@
 // Terminates: one walk in topological order; a reduction becomes as many times the few operations that make
-// its operand as it has terms. Each look at these, and at readers, is of at most kMostSteps nodes.
+// its operand as it has terms. Each look at these, and at readers, is of at most kMostSteps nodes, or
+// TermCosts::of_windows.
 #include "transform/write_out_sums.h"
 
 #include "ir/builder.h"
@@ -18,7 +19,8 @@
 namespace kiln::transform {
 namespace {
 
-constexpr std::size_t kMostSteps = 8;  // operations that make an element, or are made of a result
+constexpr std::size_t kMostSteps = 8;           // operations that make an element, or are made of a result
+constexpr std::int64_t kManyResults = 1 << 16;  // of windows: below, launches are all that counts
 
 class Writer {
  public:
@@ -43,8 +45,8 @@ class Writer {
   };
   struct Found {
     std::int64_t terms = 0;
-    std::size_t axis = 0;     // that is reduced: of a product's first operand
-    std::vector<Step> steps;  // of a reduction: in order, the last one makes the operand
+    std::vector<std::size_t> axes;  // that are reduced: of a product's first operand
+    std::vector<Step> steps;        // of a reduction: in order, the last one makes the operand
   };
 
   /// The operation that combines two values as a reduction does.
@@ -62,25 +64,21 @@ class Writer {
   std::optional<Found> find(NodeId id) const {
     const GraphNode& n = g_[id];
     if (!combination_of(n.op) || !is_float(n.dtype)) return std::nullopt;
+    if (std::optional<Found> windows = find_windows(id)) return windows;
     Found f;
     std::int64_t largest = 0;  // operand
     if (n.op == Op::matmul) {
-      f.axis = n.dims.size() - 1;
+      f.axes = {n.dims.size() - 1};
       for (const NodeId in : n.in) largest = std::max(largest, g_[in].numel);
     } else {
       const std::uint64_t mask = ir::attributes<ir::Reduce>(n).mask;
       if (std::popcount(mask) != 1) return std::nullopt;
-      f.axis = static_cast<std::size_t>(std::countr_zero(mask));
+      f.axes = {static_cast<std::size_t>(std::countr_zero(mask))};
       std::vector<NodeId> steps;
-      if (!find_steps(n.in[0], id, steps) || steps.empty()) return std::nullopt;
-      std::ranges::sort(steps);
-      for (const NodeId step : steps) {
-        f.steps.push_back({step, g_[step]});
-        for (const NodeId in : g_[step].in)
-          if (!std::ranges::binary_search(steps, in)) largest = std::max(largest, g_[in].numel);
-      }
+      if (!find_steps(n.in[0], id, kMostSteps, steps) || steps.empty()) return std::nullopt;
+      largest = take_steps(f, std::move(steps));
     }
-    f.terms = g_[n.in[0]].dims[f.axis];
+    f.terms = g_[n.in[0]].dims[f.axes[0]];
     // Threads side by side read columns side by side.
     const bool adjacent = n.op == Op::matmul && memory_strides(g_, n.in[1]).back() == 1;
     const std::int64_t most =
@@ -91,16 +89,71 @@ class Writer {
     return pays ? std::optional(std::move(f)) : std::nullopt;
   }
 
+  /// A reduction whose axes are those of windows that overlap, in an operand or what it is made of.
+  std::optional<Found> find_windows(NodeId id) const {
+    const GraphNode& n = g_[id];
+    if (costs_.of_windows == 0 || n.op == Op::matmul || n.numel < kManyResults) return std::nullopt;
+    Found f;
+    f.terms = 1;
+    const std::uint64_t mask = ir::attributes<ir::Reduce>(n).mask;
+    for (std::size_t axis = 0; axis < g_[n.in[0]].dims.size(); ++axis) {
+      if ((mask >> axis & 1) == 0) continue;
+      f.axes.push_back(axis);
+      f.terms *= g_[n.in[0]].dims[axis];
+    }
+    if (f.axes.empty() || f.terms < 2 || f.terms > costs_.of_windows) return std::nullopt;
+    std::vector<NodeId> steps, operands;
+    if (!find_steps(n.in[0], id, static_cast<std::size_t>(costs_.of_windows / f.terms), steps))
+      return std::nullopt;
+    for (const NodeId step : steps)
+      for (const NodeId in : g_[step].in)
+        if (!std::ranges::count(steps, in)) operands.push_back(in);
+    if (steps.empty()) operands.push_back(n.in[0]);
+    const bool slides = std::ranges::any_of(operands, [&](NodeId in) { return overlap(in, f.axes); });
+    take_steps(f, std::move(steps));
+    return slides ? std::optional(std::move(f)) : std::nullopt;
+  }
+
+  /// Whether a value's elements along each of these axes are also elements of the next windows: they lie in
+  /// memory along another axis, which goes from one window to the next.
+  bool overlap(NodeId id, const std::vector<std::size_t>& axes) const {
+    const auto dims = g_[id].dims;
+    if (axes.back() >= dims.size()) return false;
+    const std::vector<std::int64_t> strides = memory_strides(g_, id);
+    return std::ranges::all_of(axes, [&](std::size_t axis) {
+      const std::int64_t inside = strides[axis], reach = inside * (dims[axis] - 1);
+      for (std::size_t a = 0; a < dims.size(); ++a) {
+        const bool next = std::ranges::count(axes, a) == 0 && dims[a] > 1 && strides[a] > 0;
+        if (next && inside > 0 && strides[a] <= reach && strides[a] * (dims[a] - 1) >= reach &&
+            (strides[a] % inside == 0 || inside % strides[a] == 0))
+          return true;
+      }
+      return false;
+    });
+  }
+
+  /// Returns the elements of the largest value that the steps begin with.
+  std::int64_t take_steps(Found& f, std::vector<NodeId> steps) const {
+    std::int64_t largest = 0;
+    std::ranges::sort(steps);
+    for (const NodeId step : steps) {
+      f.steps.push_back({step, g_[step]});
+      for (const NodeId in : g_[step].in)
+        if (!std::ranges::binary_search(steps, in)) largest = std::max(largest, g_[in].numel);
+    }
+    return largest;
+  }
+
   /// The maps that a value is made by for this reader alone. False: they are too many.
-  bool find_steps(NodeId id, NodeId reader, std::vector<NodeId>& steps) const {
+  bool find_steps(NodeId id, NodeId reader, std::size_t most, std::vector<NodeId>& steps) const {
     const GraphNode& n = g_[id];
     const bool own = std::ranges::all_of(
         readers_[id], [&](NodeId r) { return r == reader || std::ranges::count(steps, r) > 0; });
     if (!ir::is_elementwise(n.op) || n.held || root_[id] || !own || std::ranges::count(steps, id))
       return true;
-    if (steps.size() == kMostSteps) return false;
+    if (steps.size() == most) return false;
     steps.push_back(id);
-    return std::ranges::all_of(n.in, [&](NodeId in) { return find_steps(in, reader, steps); });
+    return std::ranges::all_of(n.in, [&](NodeId in) { return find_steps(in, reader, most, steps); });
   }
 
   /// Whether all that is made of it is reduced to fewer results, through maps.
@@ -131,18 +184,29 @@ class Writer {
     return g_[x].dtype == dtype ? x : add_.add(Op::cast, {x}, {}, {.dtype = dtype});
   }
 
-  /// The operand of a reduction at element i of the axis.
-  NodeId term(const Found& f, std::size_t behind, std::int64_t i) {
+  /// The operand of a reduction at one element of its axes, the i-th in row-major order.
+  NodeId term(const GraphNode& reduction, const Found& f, std::int64_t i) {
+    const Shape dims(g_[reduction.in[0]].dims);  // of the operand as it was
+    const auto at_element = [&](NodeId x) {
+      std::int64_t rest = i;
+      for (std::size_t k = f.axes.size(); k-- > 0;) {
+        const std::int64_t extent = dims[static_cast<int>(f.axes[k])];
+        x = element(x, static_cast<std::size_t>(dims.rank()) - 1 - f.axes[k], rest % extent);
+        rest /= extent;
+      }
+      return x;
+    };
+    if (f.steps.empty()) return at_element(reduction.in[0]);
     std::unordered_map<NodeId, NodeId> made;
     for (const Step& step : f.steps) {
       GraphNode n = step.node;
-      Shape dims;
+      Shape shape;
       for (NodeId& in : n.in) {
-        in = made.contains(in) ? made.at(in) : element(now_[in], behind, i);
-        dims = *ir::broadcast_dims(dims, g_[in].dims);
+        in = made.contains(in) ? made.at(in) : at_element(now_[in]);
+        shape = *ir::broadcast_dims(shape, g_[in].dims);
       }
-      n.dims = g_.keep(dims);
-      n.numel = dims.numel();
+      n.dims = g_.keep(shape);
+      n.numel = shape.numel();
       made[step.id] = add_.push(n);
     }
     return made.at(f.steps.back().id);
@@ -162,7 +226,7 @@ class Writer {
         next =
             add_.add(Op::multiply, {cast(element(n.in[0], 0, i), type), cast(element(n.in[1], 1, i), type)});
       else
-        next = cast(term(f, n.dims.size() - 1 - f.axis, i), type);
+        next = cast(term(n, f, i), type);
       all = all == ir::kNoNode ? next : add_.add(combine, {all, next});
     }
     all = cast(all, n.dtype);

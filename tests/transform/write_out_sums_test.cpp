@@ -52,6 +52,47 @@ TEST(WriteOutSums, ProductsWithShortSumsThatAreReduced) {
   }
 }
 
+/// Windows of so many elements along both axes of images, the next one `step` behind.
+NodeId windows(GraphBuilder& b, DType dtype, std::int64_t size, std::int64_t step) {
+  const NodeId x = b.leaf(dtype, {4, 131, 133});
+  const std::int64_t rows = (131 - size) / step + 1, columns = (133 - size) / step + 1;
+  static std::vector<std::int64_t> words;
+  words = {1, step, 1, 2, step, 1};
+  return b.wide(Op::sliding_window, dtype, {4, rows, columns, size, size}, {x}, ir::Windows(words));
+}
+
+/// The reductions that are left of one over all axes of windows.
+std::ptrdiff_t reductions_of_windows(GraphBuilder& b, NodeId root, std::int64_t operations) {
+  b.root(root);
+  const auto before = b.values();
+  write_out_sums(b.graph, {.of_windows = operations});
+  EXPECT_EQ(before, b.values()) << ir::print(b.graph);
+  dce(b.graph);
+  ir::verify(b.graph);
+  return std::ranges::count_if(b.graph.nodes, [](const auto& n) { return ir::is_reduce(n.op); });
+}
+
+TEST(WriteOutSums, ReductionsOfWindowsThatOverlap) {
+  for (const Op op : {Op::reduce_sum, Op::reduce_max, Op::reduce_min}) {
+    GraphBuilder alone, mapped, few, apart, short_;
+    EXPECT_EQ(reductions_of_windows(alone, alone.reduce(op, windows(alone, DType::Float32, 3, 1), 24), 64),
+              0);
+    EXPECT_EQ(
+        reductions_of_windows(
+            mapped, mapped.reduce(op, mapped.op(Op::negative, {windows(mapped, DType::Float64, 2, 1)}), 24),
+            64),
+        0);
+    EXPECT_EQ(reductions_of_windows(few, few.reduce(op, windows(few, DType::Float32, 3, 1), 24), 8), 1)
+        << "too many operations";
+    EXPECT_EQ(reductions_of_windows(apart, apart.reduce(op, windows(apart, DType::Float32, 2, 2), 24), 64), 1)
+        << "no two windows share an element";
+    EXPECT_EQ(
+        reductions_of_windows(short_, short_.reduce(op, short_.leaf(DType::Float32, {300, 300, 4}), 4), 64),
+        1)
+        << "rows are no windows";
+  }
+}
+
 TEST(WriteOutSums, OthersStay) {
   const auto stays = [](const auto& make, Op op = Op::reduce_sum) {
     GraphBuilder b;
