@@ -24,6 +24,7 @@ constexpr std::int64_t kLeastRun = 16;   // elements inside the axis: threads si
 constexpr double kMostWork = 4000;       // primitives of a thread: compilation takes so long
 constexpr std::size_t kLeastLoads = 4;   // of a point
 constexpr double kWins = 0.8;            // loads left, of those without strips, …
+constexpr double kShared = 0.9;          // the same of all loads, if each were of one element
 constexpr double kWinsOverRounds = 0.5;  // … and of those by tested runs of a warp, which ask for less
 constexpr std::int64_t kMostNumber = 16;  // elements along the last axis that are a number in the kernel
 constexpr std::int64_t kMostBetween = 256;
@@ -96,7 +97,9 @@ double RegionLowering::loads_in_strip(int axis, std::int64_t rows, const std::se
   return cost / static_cast<double>(rows);
 }
 
-/// Loads of a point without strips: a vector's count for all of its elements.
+/// Loads of a point without strips: a vector's count for all of its elements. Where its lanes have places of
+/// their own, each asks whether its element is there, or at which of two places, which rows of a strip ask
+/// together.
 double RegionLowering::loads_alone(const schedule::Facts& f, const std::set<EntryId>& turned) const {
   const std::int64_t lanes = f.window_rounds > 0 ? 1 : std::max(f.vector, f.flat_vector);
   double cost = 0;
@@ -106,6 +109,7 @@ double RegionLowering::loads_alone(const schedule::Facts& f, const std::set<Entr
     const bool whole = !walks(e.index, groups_.back()) || (begins_whole(e, lanes) && !lanes_decide(e, lanes));
     const bool shared = f.window_rounds > 0 && !walks(e.index, groups_.back());
     cost += load_cost(e, lanes, whole ? 1 : lanes) / static_cast<double>(shared ? f.window_rounds : lanes);
+    if (lanes > 1 && e.predicates >= 0) cost += whole ? 1 / static_cast<double>(lanes) : 1;
   }
   return cost;
 }
@@ -121,7 +125,9 @@ void RegionLowering::find_strips(schedule::Facts& f) {
       std::ranges::count_if(p_.entries, [](const Entry& e) { return e.kind == Entry::Kind::Load; });
   if (static_cast<std::size_t>(loads) < kLeastLoads) return;
   const std::set<EntryId> turned = turned_with_others();
-  double least = (f.window_rounds > 0 ? kWinsOverRounds : kWins) * loads_alone(f, turned);
+  const double apart = static_cast<double>(loads) - static_cast<double>(turned.size());
+  double least =
+      std::min((f.window_rounds > 0 ? kWinsOverRounds : kWins) * loads_alone(f, turned), kShared * apart);
   std::int64_t run = 1;
   for (int g = last_group(); g-- > 0;) {
     run *= groups_[static_cast<std::size_t>(g) + 1].extent;
