@@ -55,8 +55,8 @@ std::vector<CudaEmitter::Parameter> CudaEmitter::parameters() const {
 
 /// Told how many blocks are to be resident, the assembler keeps loads in flight instead of saving registers.
 std::string CudaEmitter::global() const {
-  constexpr int kThreadsOfStrips = 512;  // each of which has many loads in flight
-  const int threads = keeps_loads_ ? kResidentThreads : has_strips_ ? kThreadsOfStrips : 0;
+  const int of_strips = strip_loads_ > 96 ? 512 : strip_loads_ > 64 ? 768 : kResidentThreads;
+  const int threads = keeps_loads_ ? kResidentThreads : strip_loads_ > 0 ? of_strips : 0;
   const std::string resident =
       threads > 0 ? cat(", ", std::max(1, threads / k_.threads.block)) : std::string();
   return cat("extern \"C\" __global__ void __launch_bounds__(", k_.threads.block, resident, ") ", symbol_,

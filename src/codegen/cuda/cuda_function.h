@@ -321,8 +321,8 @@ class CudaEmitter {
   int rounds_ = 0;
   std::vector<std::pair<ExprId, bool>> settled_;
   std::unordered_set<ExprId> same_, windows_, visited_;
-  bool keeps_loads_ = false;  // loads of several iterations of a column are to be in flight together
-  bool has_strips_ = false;   // so are those of several rows of a thread
+  bool keeps_loads_ = false;     // loads of several iterations of a column are to be in flight together
+  std::size_t strip_loads_ = 0;  // of several rows of a thread, which are to be in flight together, too
 
   // The open run.
   bool in_run_ = false;

@@ -261,7 +261,6 @@ bool CudaEmitter::is_strip(std::span<const Stmt> list) const {
 /// so that this is asked once. Returns how many statements these rows are.
 std::size_t CudaEmitter::load_strip(std::span<const Stmt> list) {
   constexpr int kMost = 64;  // registers of what is loaded
-  has_strips_ = true;
   struct Loaded {
     int level;
     ExprId condition, value;
@@ -291,6 +290,7 @@ std::size_t CudaEmitter::load_strip(std::span<const Stmt> list) {
     break;
   }
   std::ranges::stable_sort(all, {}, [](const Loaded& l) { return std::pair(l.level, l.condition + 1); });
+  strip_loads_ += all.size();
   for (const Loaded& l : all) load_chosen(l.value);
   return rows;
 }
