@@ -183,8 +183,8 @@ __device__ __forceinline__ void combine_many(Element* out, const Element* x, con
     const int64 m = index_div(block, int64(s.chunks)), row = many[m];
     const int64 c = ((block - m * s.chunks) * lanes + lane) * N;
     const uint2 span = spans[row];
-    const int count = int(span.y);
-    const bool there = c < s.width && part < all_parts;
+    const int count = int(span.y), used = all_parts < count ? all_parts : count;
+    const bool there = c < s.width && part < used;
     Met<N> all;
     if (there) {
       const uint32* const mine = list + span.x;
@@ -196,7 +196,7 @@ __device__ __forceinline__ void combine_many(Element* out, const Element* x, con
     __syncthreads();
     if (there && part == 0) {
       all.begin(load<N>(x + row * s.width + c));
-      for (int p = 0; p < all_parts; ++p)
+      for (int p = 0; p < used; ++p)
 #pragma unroll
         for (int v = 0; v < N; ++v) all.at[v] = met<kHow>(all.at[v], parts[(p * lanes + lane) * N + v]);
       all.write(out + row * s.width + c);

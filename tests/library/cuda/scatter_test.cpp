@@ -252,6 +252,11 @@ TEST_F(DeviceScatter, AgreesWithTheCpuOnRows) {
     expect_same(dtype, DType::Int32, Combine::Add, false, {300, 33}, 0, 26000, {33, 1}, {33, 1}, {1, 0});
     expect_same(dtype, DType::Int64, Combine::Max, false, {9, 1000}, 0, 5000, {1000, 1}, {1000, 1}, {1, 0});
   }
+  // A block has more parts than such a row has values.
+  for (const Combine how : {Combine::Add, Combine::Max}) {
+    expect_same(DType::UInt8, DType::Int32, how, false, {40, 16}, 0, 4100, {16, 1}, {16, 1}, {1, 0});
+    expect_same(DType::Float32, DType::Int32, how, false, {50, 8}, 0, 4100, {8, 1}, {8, 1}, {1, 0});
+  }
   // Too few rows for teams on all multiprocessors: what blocks take begins at fewer values.
   for (const DType dtype : {DType::Float64, DType::Int64})
     for (const std::int64_t rows : {20, 60})
