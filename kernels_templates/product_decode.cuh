@@ -18,7 +18,8 @@
 #pragma once
 
 typedef Config::Element Element;
-constexpr bool kMade = Config::kMade;  // and, where it is, kWidens: the hook gets bytes as floats
+constexpr bool kMade = Config::kMade;  // and, where it is, kWidens: the hook gets bytes as floats; kAsGiven:
+                                       // and returns them
 template <class T>
 struct Pointee;
 template <class T>
@@ -220,12 +221,14 @@ union Run {
   Stored at[1][8];
   uint2 two;
   uint4 four[kStored < 2 ? 1 : kStored / 2];
-  __device__ __forceinline__ Run(uint32 from, int line, int first) {
+  /// `apart` bytes behind those of a line: a constant, so that the address is made once.
+  __device__ __forceinline__ Run(uint32 from, int line, int first, int apart) {
     if constexpr (kStored == 1) {
-      two = load_shared_8(from + b_unit(line, first >> 4) + (first & 8));
+      two = load_shared_8(from + b_unit(line, first >> 4) + (first & 8) + apart);
     } else {
 #pragma unroll
-      for (int i = 0; i < kStored / 2; ++i) four[i] = load_shared_16(from + b_unit(line, first / kUnit + i));
+      for (int i = 0; i < kStored / 2; ++i)
+        four[i] = load_shared_16(from + b_unit(line, first / kUnit + i) + apart);
     }
   }
 };
@@ -262,15 +265,20 @@ __device__ __forceinline__ void multiply_lines(const A& args, Sums& sums, uint32
       uint32 first[4], second[4];
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
-        const int line = 16 * j + 8 * h + g, column = place.n + line, last = columns - 1;
-        const Run run(stage + kABytes + p * kEachBytes, line, at);
-        float made[1][8];
-        make(args, place.p + p, column < last ? column : last, there ? k + at : args.product.k - 8, run,
-             made);
-        first[h] = pair_of(made[0][0], made[0][1], Element());
-        first[h + 2] = pair_of(made[0][2], made[0][3], Element());
-        second[h] = pair_of(made[0][4], made[0][5], Element());
-        second[h + 2] = pair_of(made[0][6], made[0][7], Element());
+        const int below = 16 * j + 8 * h, column = place.n + below + g, last = columns - 1;
+        const Run run(stage + kABytes, g, at, p * kEachBytes + below * kBLine);
+        if constexpr (Config::kAsGiven) {
+          halves_of<Stored, Element>(run.two.x, first[h], first[h + 2]);
+          halves_of<Stored, Element>(run.two.y, second[h], second[h + 2]);
+        } else {
+          float made[1][8];
+          make(args, place.p + p, column < last ? column : last, there ? k + at : args.product.k - 8, run,
+               made);
+          first[h] = pair_of(made[0][0], made[0][1], Element());
+          first[h + 2] = pair_of(made[0][2], made[0][3], Element());
+          second[h] = pair_of(made[0][4], made[0][5], Element());
+          second[h + 2] = pair_of(made[0][6], made[0][7], Element());
+        }
       }
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
@@ -299,24 +307,39 @@ __device__ __forceinline__ void multiply_columns(const A& args, Sums& sums, uint
 #pragma unroll
     for (int t = 0; t < kRows / 8; ++t)
       rows[t] = load_shared_8(stage + a_unit(8 * t + g, 2 * part + (q >> 1)) + ((q & 1) << 3));
-    float made[4][1][8];
+    const auto run_of = [&](int r) {  // of line 16 part + 4 q + r
+      return Run(stage + kABytes, 4 * q + r % 2, 8 * g, (16 * part + r / 2 * 2) * kBLine);
+    };
+    const auto use = [&](const auto& pair) {
 #pragma unroll
-    for (int r = 0; r < 4; ++r) {
-      const int line = 16 * part + 4 * q + r, at = k + line;
-      const Run run(stage + kABytes, line, 8 * g);
-      const bool there = Whole || at < args.product.k;
-      make(args, place.p, there ? at : args.product.k - 1, column < last ? column : last, run, made[r]);
+      for (int j = 0; j < kColumns / 16; ++j) {
+        uint32 b[4];
 #pragma unroll
-      for (int e = 0; e < 8; ++e) made[r][0][e] = there ? made[r][0][e] : 0.0f;
-    }
+        for (int i = 0; i < 4; ++i) b[i] = pair(i / 2 * 2, 2 * j + i % 2);
 #pragma unroll
-    for (int j = 0; j < kColumns / 16; ++j) {
-      uint32 b[4];
+        for (int t = 0; t < kRows / 8; ++t) multiply_add(sums[0][j][t], b, rows[t].x, rows[t].y, Element());
+      }
+    };
+    if constexpr (Config::kAsGiven) {
+      uint2 lines[4];
 #pragma unroll
-      for (int i = 0; i < 4; ++i)
-        b[i] = pair_of(made[i / 2 * 2][0][2 * j + i % 2], made[i / 2 * 2 + 1][0][2 * j + i % 2], Element());
+      for (int r = 0; r < 4; ++r) lines[r] = run_of(r).two;
+      use([&](int r, int e) {
+        return halves_of<Stored, Element>(e < 4 ? lines[r].x : lines[r].y,
+                                          e < 4 ? lines[r + 1].x : lines[r + 1].y, e % 4);
+      });
+    } else {
+      float made[4][1][8];
 #pragma unroll
-      for (int t = 0; t < kRows / 8; ++t) multiply_add(sums[0][j][t], b, rows[t].x, rows[t].y, Element());
+      for (int r = 0; r < 4; ++r) {
+        const int at = k + 16 * part + 4 * q + r;
+        const Run run = run_of(r);
+        const bool there = Whole || at < args.product.k;
+        make(args, place.p, there ? at : args.product.k - 1, column < last ? column : last, run, made[r]);
+#pragma unroll
+        for (int e = 0; e < 8; ++e) made[r][0][e] = there ? made[r][0][e] : 0.0f;
+      }
+      use([&](int r, int e) { return pair_of(made[r][0][e], made[r + 1][0][e], Element()); });
     }
   }
 }
@@ -421,6 +444,7 @@ __device__ __forceinline__ void run_product(const Args& args) {
         for (int w = 0; w < kWarps; ++w)
           sum += __uint_as_float(load_shared(shared + 4 * ((w * kRows + m) * kPitch + p * kColumns + n + e)));
         const int column = place.n + n + (e < left ? e : 0);
+        if constexpr (Config::kAsGiven) sum *= 1 / kHalfOfByte<Element>;
         total[p][e] = Config::kFactored ? sum * factor_of<Config::kFactored>(args, place.p + p, column) : sum;
       }
     epilogue(args, place.p, place.b, place.m + m, place.n + n, left < kWidth ? left : kWidth, total);

@@ -156,3 +156,65 @@ __device__ __forceinline__ uint32 pair_of(float low, float high, f16) {
   return y;
 }
 #endif
+
+/// Where bytes become halves without a float between: each half is a byte's number times this.
+template <class Half>
+constexpr float kHalfOfByte = 1.0f;
+template <>
+constexpr float kHalfOfByte<bf16> = 1.0f / 64;
+#ifdef KILN_FAKE_DEVICE
+template <class T, class Half>
+__device__ __forceinline__ float half_of_byte(uint32 word, int i) {
+  return kHalfOfByte<Half> * byte_of(word, i, T());
+}
+/// The four bytes of a word, two in each of the results.
+template <class T, class Half>
+__device__ __forceinline__ void halves_of(uint32 word, uint32& first, uint32& second) {
+  first = pair_of(half_of_byte<T, Half>(word, 0), half_of_byte<T, Half>(word, 1), Half());
+  second = pair_of(half_of_byte<T, Half>(word, 2), half_of_byte<T, Half>(word, 3), Half());
+}
+/// Byte i of two words.
+template <class T, class Half>
+__device__ __forceinline__ uint32 halves_of(uint32 low, uint32 high, int i) {
+  return pair_of(half_of_byte<T, Half>(low, i), half_of_byte<T, Half>(high, i), Half());
+}
+#else
+// The last bits of a half in place of a byte are a number in units of the half's least: of bfloat16, whose
+// least is 2^-133, below the normal numbers and in the first of them; of float16, from 1024 on. A signed byte
+// is the unsigned one with its sign changed, less 128.
+template <class T>
+constexpr uint32 kByteSigns = T(-1) < T(0) ? 0x80808080 : 0;
+__device__ __forceinline__ uint32 moved_halves(uint32 pair, bool is_signed, bf16) {
+  uint32 y;  // × 2^127, - 128 / 64 or + -0
+  asm("fma.rn.bf16x2 %0, %1, %2, %3;"
+      : "=r"(y)
+      : "r"(pair), "r"(0x7f007f00), "r"(is_signed ? 0xc000c000 : 0x80008000));
+  return y;
+}
+__device__ __forceinline__ uint32 moved_halves(uint32 pair, bool is_signed, f16) {
+  uint32 y;  // - 1152 or - 1024
+  asm("add.f16x2 %0, %1, %2;" : "=r"(y) : "r"(pair), "r"(is_signed ? 0xe480e480 : 0xe400e400));
+  return y;
+}
+template <class Half>
+constexpr uint32 kAboveBytes = 0x64646464;
+template <>
+constexpr uint32 kAboveBytes<bf16> = 0;
+/// The four bytes of a word, two in each of the results.
+template <class T, class Half>
+__device__ __forceinline__ void halves_of(uint32 word, uint32& first, uint32& second) {
+  const uint32 bytes = word ^ kByteSigns<T>;
+  first = moved_halves(__byte_perm(bytes, kAboveBytes<Half>, 0x4140), kByteSigns<T> != 0, Half());
+  second = moved_halves(__byte_perm(bytes, kAboveBytes<Half>, 0x4342), kByteSigns<T> != 0, Half());
+}
+/// Byte i of two words.
+template <class T, class Half>
+__device__ __forceinline__ uint32 halves_of(uint32 low, uint32 high, int i) {
+  constexpr uint32 kFlipped = (kByteSigns<T> & 0x00800080) | (kAboveBytes<Half> & 0xff00ff00);
+  uint32 pair;  // bytes & 0x00ff00ff ^ kFlipped
+  asm("lop3.b32 %0, %1, %2, %3, 0x6a;"
+      : "=r"(pair)
+      : "r"(__byte_perm(low, high, 0x0400 | i << 8 | i)), "r"(0x00ff00ff), "r"(kFlipped));
+  return moved_halves(pair, kByteSigns<T> != 0, Half());
+}
+#endif

@@ -54,13 +54,13 @@ struct Range {
 
 /// An operand that a product's main loop makes of an array it copies.
 struct MadeOperand {
-  std::vector<kernel::Hook> hooks;  // b_value, and b_factor if `factored`
-  Lowered from;                     // what the hooks need
-  std::uint32_t buffer = 0;         // of these: the array
-  std::int64_t pitch = 0;           // from a line of it to the next
-  int made_of = 0;                  // bytes of one of its elements
-  bool widens = false;              // the hook gets them as floats
-  bool factored = false;            // the sums of a column are to be multiplied by b_factor
+  std::vector<kernel::Hook> hooks;        // b_value, and b_factor if `factored`
+  Lowered from;                           // what the hooks need
+  std::uint32_t buffer = 0;               // of these: the array
+  std::int64_t pitch = 0;                 // from a line of it to the next
+  int made_of = 0;                        // bytes of one of its elements
+  bool widens = false, as_given = false;  // the hook gets them as floats; and returns them: integers
+  bool factored = false;                  // the sums of a column are to be multiplied by b_factor
 };
 
 inline bool has_position(Op op) { return ir::has(op, ir::POSITION); }

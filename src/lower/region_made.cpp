@@ -17,6 +17,16 @@ constexpr std::int64_t kCopyUnit = 16;      // bytes that the main loop copies
 constexpr std::int64_t kPlanned = 64;       // alignment of memory that a plan allocates
 constexpr std::int64_t kLeastOfOthers = 8;  // parts of the copied array's bytes, of which the others are one
 
+/// Whether a value is that of this load of integers, as a float.
+bool is_integer_of(const Pulled& p, const plan::Graph& g, EntryId id, EntryId load) {
+  while (id != load) {
+    const Entry& e = p.entries[id];
+    if (e.kind != Entry::Kind::Op || g[e.node].op != Op::cast || !is_float(g[e.node].dtype)) return false;
+    id = e.in[0];
+  }
+  return is_int(g[p.entries[load].node].dtype);
+}
+
 }  // namespace
 
 /// The axes of lines and those along one, each side's adjacent ones as one where every access walks them so.
@@ -206,6 +216,7 @@ std::optional<MadeOperand> RegionLowering::make_operand(const plan::MadeOperand&
   const E part = size(kGivenPart, 0), line = size(kGivenRow, 0), first = size(kGivenColumn, 0);
   decompose(line, line_groups_);
   const std::vector<EntryId> factors = factors_of_columns(what);
+  out.as_given = out.widens && is_integer_of(p_, g_, factors[0], copied_);
   kernel::Hook hook{"b_value", {}, {copied_buffer_, made}, {}, {}, -1};
   for (const E& g : {part, line, first}) hook.params.push_back(static_cast<std::uint32_t>(g.node().imm));
   hook.body.push_back(lane_loop({first, konst(kRun)}, run_groups_, [&](Body& body) {
@@ -292,7 +303,7 @@ bool makes_operands(const plan::Graph& graph, const plan::Regions& regions,
     // Lines along the columns are as wide as a block's tile, and two products share that.
     if (!made || (operands.size() > 1 && !operand.by_k)) return false;
     if (first && (copied(*first) != copied(*made) || first->widens != made->widens ||
-                  first->factored != made->factored))
+                  first->as_given != made->as_given || first->factored != made->factored))
       return false;
     if (!first) first = std::move(made);
   }

@@ -81,7 +81,7 @@ struct ProductOperand {
   std::vector<std::int64_t> strides;  // elements; 0 along axes of one element
   std::int64_t alignment;             // bytes that divide its address and all matrices' offsets
   int made_of = 0;  // bytes of an element of the array that it is made of; 0: it is in memory itself
-  bool widens = false, factored = false;  // see lower::MadeOperand
+  bool widens = false, as_given = false, factored = false;  // see lower::MadeOperand
 };
 
 }  // namespace kiln::lower

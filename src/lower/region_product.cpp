@@ -227,8 +227,10 @@ ProductOperand RegionLowering::second_operand(kernel::Template& t, NodeId of) {
   narrow_ &= made->from.kernel.threads.narrow;
   std::vector<kernel::Hook> hooks = adopt(std::move(made->hooks), made->from);
   const std::size_t rank = g_[id].dims.size();
-  ProductOperand operand{
-      buffer, std::vector<std::int64_t>(rank, 0), kMapUnit, made->made_of, made->widens, made->factored};
+  ProductOperand operand{buffer,        std::vector<std::int64_t>(rank, 0),
+                         kMapUnit,      made->made_of,
+                         made->widens,  made->as_given,
+                         made->factored};
   operand.strides[rank - 2] = what->by_k ? 1 : made->pitch;
   operand.strides[rank - 1] = what->by_k ? made->pitch : 1;
   t.hooks.push_back(matrix_hook("b_matrix", operand, batch, part));
@@ -277,6 +279,13 @@ std::int64_t unit_of(const ProductOperand& o, bool by_k, std::size_t line, std::
   return inner == 1 ? std::gcd(std::gcd(o.alignment, outer * bytes), kMapUnit) : kHalf;
 }
 
+/// Whether blocks of 16 columns leave multiprocessors idle for less time than blocks of 32 do. Bytes are read
+/// by such blocks, whose lines are twice as long; but 16 rows are read again by each block, and that pays
+/// only then.
+bool evens_out(std::int64_t narrow, std::int64_t wide, std::int64_t sms) {
+  return 10 * ceil_div(narrow, sms) < 9 * 2 * ceil_div(wide, sms);
+}
+
 }  // namespace
 
 /// Which main loop, and the constants that it is compiled with.
@@ -309,11 +318,9 @@ void RegionLowering::choose_main_loop(kernel::Template& t, const ProductOperand&
     t.name = "product_decode";
     const bool few = b.made_of == 0 && count == 1 && 3 * tiles(kFewRows, kLeastTile) < target_.threads;
     tile = b_by_k ? 0 : few ? 2 : 1;
-    // What is made of bytes takes a multiprocessor's time: its columns count, not the memory's rate.
-    const auto columns = [&](std::int64_t each) {
-      return ceil_div(tiles(kFewRows, each), target_.threads) * each;
-    };
-    if (b_by_k && b.made_of == 1 && count == 1 && 10 * columns(kLeastTile / 4) < 9 * columns(kLeastTile / 2))
+    if (b_by_k && b.made_of == 1 && count == 1 &&
+        (m <= kFewRows / 2 ||
+         evens_out(tiles(kFewRows, kLeastTile / 4), tiles(kFewRows, kLeastTile / 2), target_.threads)))
       tile = 3;
   } else {
     KILN_CHECK_THAT(b.made_of == 0, "only few rows take an operand that is made");
@@ -342,18 +349,24 @@ void RegionLowering::choose_main_loop(kernel::Template& t, const ProductOperand&
 }
 
 /// What product_decode has of its own. As many warps a block as hide latencies: few where a multiprocessor
-/// has several blocks. What is made of bytes takes instructions, and more warps to hide theirs.
+/// has several blocks, and all that are left to it run at one time.
 void RegionLowering::add_decode_constants(kernel::Template& t, const ProductOperand& b, std::int64_t rows,
                                           std::int64_t blocks) const {
   constexpr std::int64_t kOneTile = 8;
   const std::int64_t each = ceil_div(blocks, target_.threads);
   const bool bytes = b.made_of == 1;
-  const std::int64_t warps = bytes ? (each > 2 ? 4 : each > 1 ? 8 : 16) : (blocks >= target_.threads ? 4 : 8);
+  const bool narrow = std::ranges::find(t.config, "kTile", &kernel::Constant::name)->value == 3;
+  const std::int64_t warps = narrow  ? (each > 4   ? 2
+                                        : each > 2 ? 4
+                                                   : 8)
+                             : bytes ? (each > 1 ? 4 : 8)
+                                     : (blocks >= target_.threads ? 4 : 8);
   t.config.push_back({"kRows", rows <= kOneTile ? kOneTile : 2 * kOneTile});
   t.config.push_back({"kWarps", warps});
   t.config.push_back({"kWarpsPerSm", bytes ? 16 : 8});
   t.config.push_back({"kMade", b.made_of > 0, true});
   t.config.push_back({"kWidens", b.widens, true});
+  t.config.push_back({"kAsGiven", b.as_given, true});
   t.config.push_back({"kFactored", b.factored, true});
   if (b.made_of == 0) return;
   t.config.push_back({"kMadeOf", b.made_of});

@@ -169,6 +169,7 @@ TEST(Templates, WeightsAreMadeOfBytesWithoutSpills) {
         EXPECT_EQ(l.kernel.main_loop->name, "product_decode");
         const std::string source = emit_cuda(l.kernel, "kiln_test");
         EXPECT_EQ(source.find("kWidens = 1") != std::string::npos, size_of(stored) == 1);
+        EXPECT_EQ(source.find("kAsGiven = 1") != std::string::npos, size_of(stored) == 1 && form != 2);
         if (m == 1 || stored == DType::UInt8) continue;
         if (!cuda::nvrtc().available || cuda::nvrtc().library.find("fake") != std::string::npos) continue;
         cuda::CompileOptions options;

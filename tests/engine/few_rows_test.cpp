@@ -61,6 +61,22 @@ TEST_F(GpuFewRows, MakeWeightsOfOtherTypesOnTheWay) {
   expect_launches([&] { return matmul(y, matrix_transpose(astype(half, DType::Float16))); }, 1);
 }
 
+// Integers of 8 bits become halves without a float between: all of them, signed or not, of either type.
+TEST_F(GpuFewRows, IntegersAreHalvesExactly) {
+  const Tensor all = arange(272, DType::Int32);
+  for (const DType stored : {DType::Int8, DType::UInt8})
+    for (const DType half : {DType::BFloat16, DType::Float16}) {
+      SCOPED_TRACE(static_cast<int>(stored) * 100 + static_cast<int>(half));
+      const Tensor line = astype(minimum(all, 255) - (stored == DType::Int8 ? 128 : 0), stored);
+      const Tensor q = broadcast_to(line, {264, 272}).eval(), w = roll(q, 1, {1}).eval();
+      for (const std::int64_t rows : {1, 9}) {
+        const Tensor x = halves({rows, 272}, 5, half), y = halves({rows, 264}, 6, half);
+        expect_launches([&] { return matmul(x, matrix_transpose(astype(q, half))); }, 1);
+        expect_launches([&] { return matmul(y, astype(w, half)); }, 1);
+      }
+    }
+}
+
 TEST_F(GpuFewRows, RowsOfABatchAreThoseOfOneMatrix) {
   const Tensor x = halves({2, 3, 264}), w = halves({264, 256}, 1), tile = halves({2, 3, 256}, 2),
                row = halves({2, 1, 256}, 3);
