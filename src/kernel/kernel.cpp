@@ -47,7 +47,7 @@ class KeyWriter {
     const std::uint64_t ahead = b.ahead_param < 0 ? 0xffff : static_cast<std::uint64_t>(b.ahead_param);
     put(static_cast<std::uint64_t>(b.role) | static_cast<std::uint64_t>(b.dtype) << 8 |
         std::uint64_t{b.alignment} << 16 | std::uint64_t{b.stream} << 24 | std::uint64_t{b.vector} << 25 |
-        std::uint64_t{b.offset_param} << 32 | ahead << 48);
+        std::uint64_t{b.ragged} << 26 | std::uint64_t{b.offset_param} << 32 | ahead << 48);
     put(b.shared);
   }
 

@@ -43,6 +43,8 @@ struct BufferDecl {
   bool vector = false;         // accesses that run along the lanes begin at multiples of all lanes' bytes
   bool stream = false;  // more than the caches hold: Out is stored past them, In is fetched ahead (contiguous
                         // vector accesses only)
+  bool ragged = false;  // Out, stream: a row begins anywhere in a line. Only loops store past the caches that
+                        // begin early, at a whole line, and mask what is before the row.
   std::uint32_t offset_param = 0;  // Scratch: parameter holding its byte offset in the thread's scratch
                                    // memory (on a GPU it is registers, indexed by the variable of a Vector
                                    // loop with known steps)

@@ -112,7 +112,7 @@ class Printer {
     for (std::size_t b = 0; b < k_.buffers.size(); ++b) {
       const BufferDecl& d = k_.buffers[b];
       std::string text = cat(buffer_name(b), ": ", info(d.dtype).short_name, " align ", int{d.alignment});
-      if (d.stream) text += " stream";
+      if (d.stream) text += d.ragged ? " stream ragged" : " stream";
       if (d.ahead_param >= 0) text += cat(" p", d.ahead_param, " ahead");
       if (d.role == BufferDecl::Role::Scratch) text += cat(" at p", d.offset_param);
       if (d.shared > 0) text += cat(" shared ", d.shared);

@@ -20,6 +20,7 @@ constexpr std::int64_t kFar = 1 << 20;     // elements from one to the next, of 
 constexpr std::int64_t kSector = 32;       // bytes that memory moves at least
 constexpr std::int64_t kShortRun = 8;      // elements of a run that is too short to be moved as one
 constexpr std::int64_t kManyRuns = 16;     // from which runs that lie apart are worth a tile
+constexpr std::int64_t kLongRow = 512;     // bytes: of eight lines, one is written in two parts
 constexpr std::int64_t kNarrow = std::int64_t{1} << 30;
 
 /// An array that a region reads or writes: bytes of an element, and its strides along the axes.
@@ -74,8 +75,9 @@ void keep_reduced_order(std::vector<Group>& axes, const std::vector<Group>& give
 
 // ---- axes ----
 
-/// Calls f on every index that will be evaluated.
-void RegionLowering::each_index(const std::function<void(const Index&)>& f) const {
+/// Calls f on every index that will be evaluated: those of accesses, or of guards too, and all that they are
+/// made of.
+void RegionLowering::each_index(const std::function<void(const Index&)>& f, bool of_guards) const {
   std::vector<bool> seen(static_cast<std::size_t>(p_.space.atom_count()));
   auto visit = [&](auto&& self, const Index& i) -> void {
     f(i);
@@ -90,7 +92,12 @@ void RegionLowering::each_index(const std::function<void(const Index&)>& f) cons
     if (e.kind == Entry::Kind::Load || e.kind == Entry::Kind::Iota) visit(visit, e.index);
     if (e.kind == Entry::Kind::Reduce && has_position(g_[e.node].op)) visit(visit, e.index);
   }
-  for (const PredicateLink& l : p_.links) visit(visit, l.predicate.t);
+  for (const PredicateLink& l : p_.links) {
+    if (of_guards) visit(visit, l.predicate.t);
+    for (int t = 0; t < l.predicate.t.n && !of_guards; ++t)
+      if (const AtomId a = l.predicate.t.terms[t].atom; a >= p_.space.axis_count())
+        visit(visit, p_.space.atom(a).of);
+  }
   for (const auto& o : p_.outputs) visit(visit, o.at);
 }
 
@@ -181,6 +188,7 @@ void RegionLowering::collapse() {
   std::vector<Group> axes = axes_as_groups();
   order_by_storage(axes);
   order_short_runs(axes);
+  widen_guards(axes);
   for (const Group& g : axes) {
     bool joins = !groups_.empty() && groups_.back().places == g.places;
     if (joins) {
@@ -498,6 +506,16 @@ bool RegionLowering::stores_whole_vectors(NodeId output) const {
     return adjoins(p_.full_linear()) && ((s_.round > 0 && s_.lane_axis == 0) || together % 64 == 0);
   }
   return last.extent * size % std::min<std::int64_t>(64, bytes & -bytes) == 0;
+}
+
+/// Whether rows of an output are so long that a loop may begin each before its first element, where a line
+/// begins, and mask what is before it. Only registers of masks make that cheap.
+bool RegionLowering::stores_long_rows(NodeId output) const {
+  if (target_.gpu || target_.vector_bytes < 64 || regions_.placements.contains(output)) return false;
+  if (s_.kept_from >= 0 || s_.round > 0 || s_.inside >= 0 || s_.tile > 1) return false;
+  const Group& last = groups_.back();
+  const std::int64_t row = s_.form == Form::Tiles ? std::min(s_.block, last.extent) : last.extent;
+  return p_.full_linear().coef(last.last) == 1 && row * size_of(g_[output].dtype) >= kLongRow;
 }
 
 /// The same of a reduction's results, whose columns are on lanes.

@@ -192,10 +192,11 @@ void RegionLowering::count_results(schedule::Facts& f) const {
     f.out_narrowest = std::min(f.out_narrowest, static_cast<int>(size));
     if (adjoins(o.at)) f.adjoining_bytes = std::max(f.adjoining_bytes, bytes);
     // Stores past the caches need whole cache lines: every row must begin on one, or end on one if it is
-    // walked from its end.
+    // walked from its end, or be long.
     const std::int64_t along = p_.full_linear().coef(groups_.back().last);
     const bool one_row = groups_.size() == 1 && along >= 0;
-    if (std::abs(along) <= 1 && (one_row || groups_.back().extent * size % 64 == 0))
+    if ((std::abs(along) <= 1 && (one_row || groups_.back().extent * size % 64 == 0)) ||
+        stores_long_rows(o.node))
       f.out_bytes = std::max(f.out_bytes, bytes);
   }
 }

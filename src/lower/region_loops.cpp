@@ -257,11 +257,10 @@ void RegionLowering::store_outputs(Body& body, bool row, std::initializer_list<i
   for (int phase : phases)
     for (const auto& o : p_.outputs) {
       if (o.row != row || stored_in(o) != phase) continue;
-      if (g_[o.node].op == Op::loop_stack) {
+      if (g_[o.node].op == Op::loop_stack)
         build(o.entry);  // its loop stores it
-        continue;
-      }
-      store_output(body, o);
+      else
+        store_output(body, o);
     }
   storing_ = {};
 }
@@ -273,8 +272,9 @@ void RegionLowering::store_output(Body& body, const Pulled::Output& o) {
   }
   auto buffer = out_buffer_.find(o.node);
   if (buffer == out_buffer_.end()) {
-    const bool stream = s_.stream && (o.row ? stores_whole_columns(o) : stores_whole_vectors(o.node));
-    buffer = out_buffer_.emplace(o.node, output_buffer(o.node, stream)).first;
+    const bool whole = s_.stream && (o.row ? stores_whole_columns(o) : stores_whole_vectors(o.node)),
+               ragged = s_.stream && !whole && !o.row && stores_long_rows(o.node);
+    buffer = out_buffer_.emplace(o.node, output_buffer(o.node, whole, ragged)).first;
   }
   Index first = o.at;  // where two points share one of the domain, both take the strides of the first
   first.c -= o.behind;

@@ -99,7 +99,7 @@ class RegionLowering {
   void take_part(Lowered part);
   // Steps, in the order of make().
   void measure();
-  void collapse();
+  void collapse(), widen_guards(const std::vector<Group>& axes);
   bool reads_what_it_writes() const;
   void choose();
   void mark_uses();
@@ -114,7 +114,7 @@ class RegionLowering {
   schedule::Facts facts(std::span<const schedule::Facts::Axis> axes);
   void count_results(schedule::Facts& f) const;
   void count_loads(schedule::Facts& f) const;
-  void each_index(const std::function<void(const Index&)>& f) const;
+  void each_index(const std::function<void(const Index&)>& f, bool of_guards = true) const;
   std::vector<Group> axes_as_groups() const;
   void order_by_storage(std::vector<Group>& axes) const;
   void order_short_runs(std::vector<Group>& axes) const;
@@ -153,7 +153,7 @@ class RegionLowering {
   double loads_in_strip(int axis, std::int64_t rows, const std::set<EntryId>& turned) const;
   std::int64_t strip_steps(const Index& index, int axis, bool nearest) const;
   void find_strips(schedule::Facts& f);
-  bool stores_whole_vectors(NodeId output) const;
+  bool stores_whole_vectors(NodeId output) const, stores_long_rows(NodeId output) const;
   bool stores_whole_columns(const Pulled::Output& o) const;
   bool index_is_narrow() const;
 
@@ -238,7 +238,7 @@ class RegionLowering {
   bool fetched_nearby(BufferSource::Kind kind, std::uint32_t id, std::int64_t offset) const;
   bool moves_buffer(const Term& term) const;
   std::uint32_t input_buffer(const Entry& e, bool at_vectors = true);
-  std::uint32_t output_buffer(NodeId node, bool stream);
+  std::uint32_t output_buffer(NodeId node, bool whole, bool ragged = false);
   std::uint32_t scratch_buffer(DType type, std::int64_t bytes);
   std::uint32_t partial_buffer(DType type, std::int64_t results);
 

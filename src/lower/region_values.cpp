@@ -119,13 +119,14 @@ std::uint32_t RegionLowering::input_buffer(const Entry& e, bool at_vectors) {
   return new_buffer(decl, {kind, id, offset, 0, std::move(positions)});
 }
 
-std::uint32_t RegionLowering::output_buffer(NodeId node, bool stream) {
+std::uint32_t RegionLowering::output_buffer(NodeId node, bool whole, bool ragged) {
+  const bool stream = whole || ragged;
   const DType t = g_[node].dtype;
   out_.bytes += g_[node].numel * size_of(t);
   const auto at = regions_.placements.find(node);
   const bool placed = at != regions_.placements.end() && !at->second.whole;
   BufferDecl decl{BufferDecl::Role::Out, t, static_cast<std::uint8_t>(placed ? size_of(t) : 64)};
-  decl.stream = stream;
+  decl.stream = stream, decl.ragged = ragged;
   const std::int64_t later = elements_to_next_item(p_.full_linear()) * size_of(t);
   if (later != 0 && !stream && g_[node].numel * size_of(t) >= target_.stream_bytes)
     decl.ahead_param =

@@ -393,6 +393,9 @@ Schedule schedule_map(const Facts& f, const Target& t, Schedule s) {
     for (std::int64_t n = f.axes.back().extent; s.lane_axis > 0 && n < 16 * s.lanes;)
       n *= f.axes[static_cast<std::size_t>(--s.lane_axis)].extent;
   if (s.lane_axis == last) use_lanes(f, lanes, s);
+  // A line goes past the caches by one store: in two, with work between them, it takes half as long again.
+  if (s.stream && f.states == 0 && f.prims < kLongAnyway)
+    s.lanes = std::max(s.lanes, lanes_of_line(f, lanes));
   return s;
 }
 

@@ -88,6 +88,9 @@ class FunctionEmitter {
   void set_lanes(int lanes);
   void vector_loop(const LoopDecl& l);
   void lane_body(const LoopDecl& l, Value* rest, bool is_last, llvm::function_ref<void()> inside = nullptr);
+  ExprId ragged_rows(const LoopDecl& l);
+  Value* line_before(const LoopDecl& l, ExprId index, llvm::Instruction* before);
+  void loop_from_line(const LoopDecl& l, ExprId index);
   std::vector<ExprId> chain_of(const LoopDecl& l, std::vector<ExprId>& last_reader);
   std::vector<ExprId> waists(const LoopDecl& l);
   std::vector<ExprId> waists_inside(const LoopDecl& l);
@@ -218,8 +221,8 @@ class FunctionEmitter {
   std::vector<Guard> guards_of(const LoopDecl& l);
   bool guarded_loop(const LoopDecl& l);
   void find_changes(const LoopDecl& l, llvm::Instruction* before);
-  Value* next_change(Value* i, Value* whole);
-  Value* whole_vectors(Value* elements);
+  Value* next_change(Value* i, Value* whole, Value* first);
+  Value* whole_vectors(Value* end, Value* first);
   Value* capped(Value* i, Value* end, Value* step);
   Value* uniform(ExprId e);
   Value* uniform_mask(Value* bit);
@@ -397,7 +400,10 @@ class FunctionEmitter {
 
   int lanes_ = 1;
   Value *mask_ = nullptr, *remaining_ = nullptr;
-  bool is_last_ = false;         // with a mask: the vector at hand is the last, which is not full
+  bool is_last_ = false;  // with a mask: the vector at hand is the last, which is not full
+  // In a loop that begins where a line does, before its first iteration (or there):
+  ExprId from_line_ = kNoExpr;   // where its stores are
+  Value* early_ = nullptr;       // with a mask: the iterations of the vector at hand before the first
   std::vector<Window> windows_;  // of the open Vector loop
   std::deque<SteadyWindow> steady_windows_;
   Reach reach_ = Reach::Unknown;

@@ -48,16 +48,20 @@ bool FunctionEmitter::guarded_loop(const LoopDecl& l) {
   llvm::Instruction* before = b_.CreateBr(setup);
   b_.SetInsertPoint(setup);
   find_changes(l, before);
+  from_line_ = ragged_rows(l);
+  const bool early = from_line_ != kNoExpr;
   Value *lanes = b_.getInt64(static_cast<std::uint64_t>(lanes_)), *zero = b_.getInt64(0);
+  Value* first = early ? line_before(l, from_line_, before) : zero;
   Value* long_enough = b_.CreateICmpSGE(end, b_.getInt64(static_cast<std::uint64_t>(kLeastVectors * lanes_)));
-  Value* whole = b_.CreateSelect(long_enough, whole_vectors(end), zero);
+  Value* whole = b_.CreateSelect(long_enough, whole_vectors(end, first), first);
   b_.CreateBr(head);
   b_.SetInsertPoint(head);
   llvm::PHINode* i = b_.CreatePHI(i64(), 2, "stretch" + std::to_string(l.var));
-  i->addIncoming(zero, setup);
+  i->addIncoming(first, setup);
   b_.CreateCondBr(b_.CreateICmpSLT(i, end), begin, after);
   b_.SetInsertPoint(begin);
-  Value* stop = next_change(i, whole);
+  Value* stop = next_change(i, whole, first);
+  if (early) stop = b_.CreateSelect(b_.CreateICmpSLT(i, zero), i, stop);  // masked before the row
   uniform_at_ = b_.CreateBr(loop);
   b_.SetInsertPoint(loop);
   Value* changed = counted(l, i, stop, lanes, [&](Value*) { lane_body(l, nullptr, false); }, before);
@@ -66,11 +70,13 @@ bool FunctionEmitter::guarded_loop(const LoopDecl& l) {
   b_.CreateCondBr(b_.CreateICmpSLT(changed, end), part, after);
   b_.SetInsertPoint(part);
   open_scope(l, l.again ? capped(changed, end, lanes) : changed, before);
+  early_ = early ? b_.CreateNeg(changed) : nullptr;
   lane_body(l, l.again ? nullptr : b_.CreateSub(end, changed), false);
   close_scope(l);
   i->addIncoming(b_.CreateNSWAdd(changed, lanes), b_.GetInsertBlock());
   b_.CreateBr(head);
   b_.SetInsertPoint(after);
+  from_line_ = kNoExpr;
   return true;
 }
 
@@ -82,19 +88,21 @@ void FunctionEmitter::find_changes(const LoopDecl& l, llvm::Instruction* before)
 }
 
 /// The end of the vectors from i on in which no guard changes, and at `uniform_` the guards there.
-Value* FunctionEmitter::next_change(Value* i, Value* whole) {
+Value* FunctionEmitter::next_change(Value* i, Value* whole, Value* first) {
   Value* stop = whole;
   for (const Guard& g : guards_) {
     Value* ahead = b_.CreateICmpSLT(i, g.change);
     uniform_.push_back({g.expression, g.bound.below ? ahead : b_.CreateNot(ahead)});
-    Value* at = b_.CreateSelect(ahead, whole_vectors(g.change), whole);
+    Value* at = b_.CreateSelect(ahead, whole_vectors(g.change, first), whole);
     stop = b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, stop, at);
   }
   return stop;
 }
 
-Value* FunctionEmitter::whole_vectors(Value* elements) {
-  return b_.CreateAnd(elements, b_.getInt64(~static_cast<std::uint64_t>(lanes_ - 1)));
+/// The end of the whole vectors from `first` on that end before `end`, or at it.
+Value* FunctionEmitter::whole_vectors(Value* end, Value* first) {
+  Value* lanes = b_.getInt64(~static_cast<std::uint64_t>(lanes_ - 1));
+  return b_.CreateAdd(first, b_.CreateAnd(b_.CreateSub(end, first), lanes));
 }
 
 /// A condition that is equal on all lanes as one bit, in the body without masks from outside the loop. Null:

@@ -188,7 +188,7 @@ void FunctionEmitter::lane_body(const LoopDecl& l, Value* rest, bool is_last,
   if (rest) set_mask(rest);
   is_last_ = is_last;
   inside ? inside() : block(l.body);
-  mask_ = remaining_ = nullptr;
+  mask_ = remaining_ = early_ = nullptr;
   lane_offsets_.clear();
 }
 
@@ -217,13 +217,14 @@ void FunctionEmitter::vector_loop(const LoopDecl& l) {
     });
     return;
   }
+  if (const ExprId index = ragged_rows(l); index != kNoExpr) return loop_from_line(l, index);
   const std::size_t most = l.accs.empty() ? kTwoBodies : kTwoReductions;
   if ((contains_loop(l) && !splits_tail(l)) || body_size(l) > most) {
     counted(l, b_.getInt64(0), end, step, [&](Value* i) { lane_body(l, b_.CreateSub(end, i), false); });
     return;
   }
-  Value* i =
-      counted(l, b_.getInt64(0), whole_vectors(end), step, [&](Value*) { lane_body(l, nullptr, false); });
+  Value* i = counted(l, b_.getInt64(0), whole_vectors(end, b_.getInt64(0)), step,
+                     [&](Value*) { lane_body(l, nullptr, false); });
   // The remaining lanes, if any.
   BasicBlock* tail = BasicBlock::Create(c_, "tail", fn_);
   BasicBlock* after = BasicBlock::Create(c_, "after", fn_);
@@ -234,6 +235,79 @@ void FunctionEmitter::vector_loop(const LoopDecl& l) {
   lane_body(l, rest, true);
   close_scope(l);
   b_.CreateBr(after);
+  b_.SetInsertPoint(after);
+}
+
+/// Where a loop stores rows past the caches that begin anywhere in a line, or kNoExpr.
+ExprId FunctionEmitter::ragged_rows(const LoopDecl& l) {
+  if (contains_loop(l)) return kNoExpr;
+  const auto store = std::ranges::find_if(l.body, [&](const Stmt& s) {
+    return s.kind == Stmt::Kind::Store && k_.buffers[s.target].stream && k_.buffers[s.target].ragged;
+  });
+  if (store == l.body.end()) return kNoExpr;
+  // A scan's prefixes are those of all lanes.
+  std::vector<bool> seen(pool_.size());
+  const auto scans = [&](auto&& self, ExprId e) -> bool {
+    if (e == kNoExpr || seen[e]) return false;
+    seen[e] = true;
+    const ExprNode n = pool_[e];
+    bool found = n.prim == Prim::Running || n.prim == Prim::Before;
+    each_operand(n, [&](ExprId o) { found = found || self(self, o); });
+    return found;
+  };
+  if (std::ranges::any_of(l.body, [&](const Stmt& s) { return scans(scans, s.value); })) return kNoExpr;
+  return store->index;
+}
+
+/// The iteration, at most 0, whose element begins a line.
+Value* FunctionEmitter::line_before(const LoopDecl& l, ExprId index, llvm::Instruction* before) {
+  std::int64_t line = lanes_;
+  for (const Stmt& s : l.body)
+    if (s.kind == Stmt::Kind::Store && s.index == index)
+      line = std::min(line, 64 / size_of(k_.buffers[s.target].dtype));
+  open_scope(l, b_.getInt64(0), before);
+  Value* behind = b_.CreateAnd(scalar(index), b_.getInt64(static_cast<std::uint64_t>(line - 1)));
+  close_scope(l);
+  return b_.CreateNeg(behind);
+}
+
+/// A loop that stores a row past the caches: it begins before the row, where a line does, and what is before
+/// the row is masked. The first and the last vector have one body.
+void FunctionEmitter::loop_from_line(const LoopDecl& l, ExprId index) {
+  const auto block_named = [&](const char* name) { return BasicBlock::Create(c_, name, fn_); };
+  Value *end = scalar(l.extent), *lanes = b_.getInt64(static_cast<std::uint64_t>(lanes_));
+  BasicBlock *setup = block_named("line"), *edge = block_named("edge"), *main = block_named("lanes"),
+             *after = block_named("after");
+  llvm::Instruction* before = b_.CreateBr(setup);
+  b_.SetInsertPoint(setup);
+  Value* first = line_before(l, index, before);
+  from_line_ = index;
+  const auto masked = [&](Value* i, bool is_last) {
+    early_ = b_.CreateNeg(i);
+    lane_body(l, b_.CreateSub(end, i), is_last);
+  };
+  if (body_size(l) > (l.accs.empty() ? kTwoBodies : kTwoReductions)) {
+    b_.CreateBr(main);
+    b_.SetInsertPoint(main);
+    counted(l, first, end, lanes, [&](Value* i) { masked(i, false); }, before);
+    b_.CreateBr(after);
+  } else {
+    b_.CreateBr(edge);
+    b_.SetInsertPoint(edge);
+    llvm::PHINode* i = b_.CreatePHI(i64(), 2, "edge" + std::to_string(l.var));
+    i->addIncoming(first, setup);
+    open_scope(l, i, before);
+    masked(i, false);
+    close_scope(l);
+    b_.CreateCondBr(b_.CreateICmpEQ(i, first), main, after);
+    b_.SetInsertPoint(main);
+    Value* second = b_.CreateAdd(first, lanes);
+    Value* whole = whole_vectors(end, second);
+    Value* rest = counted(l, second, whole, lanes, [&](Value*) { lane_body(l, nullptr, false); }, before);
+    i->addIncoming(rest, b_.GetInsertBlock());
+    b_.CreateCondBr(b_.CreateICmpSLT(rest, end), edge, after);
+  }
+  from_line_ = kNoExpr;
   b_.SetInsertPoint(after);
 }
 
@@ -277,7 +351,7 @@ Value* FunctionEmitter::capped(Value* i, Value* end, Value* step) {
   return b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, i, b_.CreateSub(end, step));
 }
 
-/// Lanes below `rest` are on. Pre: rest >= 1.
+/// Lanes below `rest` are on, but for early_ ones. Pre: rest >= 1.
 void FunctionEmitter::set_mask(Value* rest) {
   remaining_ = rest;
   const auto count = static_cast<unsigned>(lanes_);
@@ -286,11 +360,15 @@ void FunctionEmitter::set_mask(Value* rest) {
     Value* all = llvm::Constant::getAllOnesValue(i64());
     Value* capped = b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, rest, b_.getInt64(count));
     Value* ones = b_.CreateLShr(all, b_.CreateSub(b_.getInt64(64), capped));
+    if (early_)
+      ones = b_.CreateAnd(
+          ones, b_.CreateShl(all, b_.CreateBinaryIntrinsic(llvm::Intrinsic::smax, early_, b_.getInt64(0))));
     mask_ = b_.CreateBitCast(count == 64 ? ones : b_.CreateTrunc(ones, bits),
                              FixedVectorType::get(b_.getInt1Ty(), count));
     return;
   }
   mask_ = lanes_below(rest);
+  if (early_) mask_ = b_.CreateAnd(mask_, b_.CreateNot(lanes_below(early_)));
 }
 
 /// A mask of the lanes below any number. Lanes are counted in elements of 4 bytes: half the instructions of

@@ -194,7 +194,7 @@ void FunctionEmitter::find_filled(const std::vector<Stmt>& body, const LoopDecl*
 /// because the loops that fill it have one length in all of a grid item. A vector that is stored in parts
 /// could not be loaded before they are in the cache.
 bool FunctionEmitter::fills_scratch(std::uint64_t buffer, ExprId index) {
-  if (k_.buffers[buffer].role != BufferDecl::Role::Scratch) return false;
+  if (k_.buffers[buffer].role != BufferDecl::Role::Scratch || from_line_ != kNoExpr) return false;
   const LoopDecl& l = *scopes_[static_cast<std::size_t>(at_.lanes_depth())].loop;
   if (filled_.empty()) {
     filled_.resize(k_.buffers.size());
@@ -241,9 +241,10 @@ void FunctionEmitter::copy_first(Value* from, Value* to, llvm::Type* t, DType ty
   }
 }
 
-/// Whether all lanes are below the end of the loop. Pre: mask_.
+/// Whether all lanes are iterations of the loop. Pre: mask_.
 Value* FunctionEmitter::is_full() {
-  return b_.CreateICmpSGE(remaining_, b_.getInt64(static_cast<std::uint64_t>(lanes_)));
+  Value* full = b_.CreateICmpSGE(remaining_, b_.getInt64(static_cast<std::uint64_t>(lanes_)));
+  return early_ ? b_.CreateAnd(full, b_.CreateICmpSLE(early_, b_.getInt64(0))) : full;
 }
 
 /// One element on the lanes where a condition holds, 0 elsewhere; read if there is such a lane. `predicate`:
@@ -395,7 +396,7 @@ void FunctionEmitter::store(const Stmt& s) {
     v = reversed(v), mask = reversed(mask);
   }
   if (d.ahead_param >= 0) prefetch(p, lanes_ * size_of(d.dtype), d.ahead_param, false, true);
-  const bool stream = d.stream && lanes_ * size_of(d.dtype) % 16 == 0;
+  const bool stream = d.stream && (!d.ragged || s.index == from_line_) && lanes_ * size_of(d.dtype) % 16 == 0;
   const auto part = [&] {
     if (target_.avx512 || backwards)
       b_.CreateMaskedStore(v, p, element_align(d.dtype), mask);
