@@ -64,6 +64,18 @@ TEST(LlvmLines, LoopsThatAlsoReduce) {
       "rows of 501");
 }
 
+/// Loops of long bodies have one for all vectors.
+TEST(LlvmLines, LongBodies) {
+  const Tensor x = numbers(DType::Int32, {5000, 501}), y = numbers(DType::Int32, {5000, 501});
+  expect_as_interpreted(
+      [&]() -> std::vector<Tensor> {
+        Tensor z = x;
+        for (int i = 0; i < 80; ++i) z = where(z > y, z * (i + 3), bitwise_xor(z, y)) + (y >> 1);
+        return {z, max(z, {1}), cumsum(z, 0)};
+      },
+      "rows of 501");
+}
+
 /// Guards of outer axes alone: one long row through all axes.
 TEST(LlvmLines, JoinsAlongOuterAxes) {
   for (const DType dtype : {DType::Int32, DType::Float16}) {

@@ -276,8 +276,7 @@ Value* FunctionEmitter::line_before(const LoopDecl& l, ExprId index, llvm::Instr
 void FunctionEmitter::loop_from_line(const LoopDecl& l, ExprId index) {
   const auto block_named = [&](const char* name) { return BasicBlock::Create(c_, name, fn_); };
   Value *end = scalar(l.extent), *lanes = b_.getInt64(static_cast<std::uint64_t>(lanes_));
-  BasicBlock *setup = block_named("line"), *edge = block_named("edge"), *main = block_named("lanes"),
-             *after = block_named("after");
+  BasicBlock *setup = block_named("line"), *main = block_named("lanes"), *after = block_named("after");
   llvm::Instruction* before = b_.CreateBr(setup);
   b_.SetInsertPoint(setup);
   Value* first = line_before(l, index, before);
@@ -292,6 +291,7 @@ void FunctionEmitter::loop_from_line(const LoopDecl& l, ExprId index) {
     counted(l, first, end, lanes, [&](Value* i) { masked(i, false); }, before);
     b_.CreateBr(after);
   } else {
+    BasicBlock* edge = block_named("edge");
     b_.CreateBr(edge);
     b_.SetInsertPoint(edge);
     llvm::PHINode* i = b_.CreatePHI(i64(), 2, "edge" + std::to_string(l.var));
