@@ -3,6 +3,7 @@
 #include "device/cpu/target.h"
 #include "library/cpu/instruction_sets.h"
 
+#include <bit>
 #include <type_traits>
 
 #if defined(__x86_64__)
@@ -78,7 +79,8 @@ KILN_AVX512 std::int64_t keep_avx512(const std::int64_t* positions, std::int64_t
     // whole registers are stored, which is faster than their kept lanes alone: found + kLanes <= n
     _mm512_storeu_si512(elements + found, _mm512_maskz_compress_epi64(kept, _mm512_mullo_epi64(p, times)));
     _mm512_storeu_si512(values + found, _mm512_maskz_compress_epi64(kept, value));
-    found += __builtin_popcount(kept);
+    // asked for by name: GCC 12 and 13 widen a mask that was spilled by reading bytes beside it, too
+    found += std::popcount(_cvtmask8_u32(kept));
   }
   const std::int64_t rest =
       keep_base(positions + i, n - i, low, high, pitch, step, elements + found, values + found);
