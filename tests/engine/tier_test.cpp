@@ -37,6 +37,7 @@ class Tiers : public ::testing::Test {
     KILN_NEEDS_COMPILER();
     auto_ = std::make_unique<ModeScope>(Mode::Lazy, Tier::Auto);
     setenv("TMPDIR", directory_.path().c_str(), 1);
+    wait_for_compiles();  // of tests before
     clear_memory_caches();
   }
   void TearDown() override {
