@@ -252,6 +252,11 @@ void prefer_templates(bool on);
 /// are; 0: as costs say. For tests and measurements. KILN_TEST_BLOCKS=rows in the environment does the same.
 void set_block_rows(std::int64_t rows);
 
+/// Plans made from now on take arrays of more bytes than this for ones that leave the caches, and so are made
+/// as those of large arrays; 0: as the device says. For tests. KILN_TEST_CACHES=bytes in the environment does
+/// the same.
+void set_cache_bytes(std::int64_t bytes);
+
 /// The planner's view of a device. DeviceError when there is no such device.
 const schedule::Target& planning_target(Device device = Device::cpu());
 

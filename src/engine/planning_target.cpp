@@ -26,6 +26,14 @@ std::atomic<std::int64_t>& rows_of_blocks() {
   return rows;
 }
 
+std::atomic<std::int64_t>& bytes_of_caches() {
+  static std::atomic<std::int64_t> bytes{[] {
+    const char* given = environment_variable("KILN_TEST_CACHES");
+    return given ? std::atoll(given) : 0;
+  }()};
+  return bytes;
+}
+
 bool& quick_planning() {
   struct Quick {
     bool on = false;
@@ -83,6 +91,8 @@ std::optional<transform::BlockCosts> block_costs(const schedule::Target& target)
   return costs;
 }
 
+void set_cache_bytes(std::int64_t bytes) { bytes_of_caches().store(bytes); }
+
 void prefer_templates(bool on) { templates_preferred().store(on); }
 
 QuickPlanning::QuickPlanning() { quick_planning() = true; }
@@ -92,12 +102,20 @@ const schedule::Target& planning_target(Device device) {
   struct Kept {
     const schedule::Target* of = nullptr;
     int threads = 0, vector_bytes = 0;  // a CPU's change in place
+    std::int64_t caches = 0;
     schedule::Target target;
   };
   Kept& kept = thread_own<Kept, Kept>();
   const schedule::Target& t = device::at(device).target();
-  if (kept.of != &t || kept.threads != t.threads || kept.vector_bytes != t.vector_bytes)
-    kept = {&t, t.threads, t.vector_bytes, t};
+  const std::int64_t caches = bytes_of_caches().load(std::memory_order_relaxed);
+  if (kept.of != &t || kept.threads != t.threads || kept.vector_bytes != t.vector_bytes ||
+      kept.caches != caches) {
+    kept = {&t, t.threads, t.vector_bytes, caches, t};
+    if (caches > 0) {
+      kept.target.l2_bytes = kept.target.stream_bytes = caches;
+      kept.target.held = std::min(t.held, caches / 8);
+    }
+  }
   kept.target.strict = config().strict;
   kept.target.exact = config().strict || config().deterministic;
   kept.target.fuse_least = config().fuse_least;

@@ -110,9 +110,16 @@ test::Program drawn(std::uint64_t seed) {
   return number("KILN_TEST_FUZZ_LOOPS", 0) ? test::random_loops(seed) : test::random_program(seed);
 }
 
+/// Two programs of three are planned as if their arrays were too large for caches.
+std::int64_t caches_of(std::uint64_t seed) {
+  constexpr std::int64_t kBytes[] = {0, 64, 2048};
+  return kBytes[seed % std::size(kBytes)];
+}
+
 template <class Compare>
 void check(std::uint64_t seed, const char* name, Compare compare, Draws draws) {
   const test::Program p = draws(seed);
+  engine::set_cache_bytes(caches_of(seed));
   const std::string what = compare(p);
   if (what.empty()) return;
   const std::string cause = what.substr(0, 7);  // a thrown error shrinks to a thrown error
@@ -123,7 +130,8 @@ void check(std::uint64_t seed, const char* name, Compare compare, Draws draws) {
     const std::string now = compare(q);
     return !now.empty() && (now.substr(0, 7) == "throws:") == (cause == "throws:");
   });
-  ADD_FAILURE() << "seed " << seed << ' ' << name << ": " << what << "\nsmallest: " << compare(small) << "\n"
+  ADD_FAILURE() << "seed " << seed << ' ' << name << ", KILN_TEST_CACHES=" << caches_of(seed) << ": " << what
+                << "\nsmallest: " << compare(small) << "\n"
                 << test::to_cpp(small);
 }
 
@@ -207,6 +215,7 @@ void fuzz(const char* name, std::uint64_t seed, std::uint64_t seconds, Compare c
     check(seed + programs, name, compare, draws);
   }
   plan::reused_bytes = before;
+  engine::set_cache_bytes(0);
   std::cout << programs << " programs\n";
 }
 

@@ -142,6 +142,33 @@ TEST_F(Reuse, SeveralResultsOfOneMap) {
   }
 }
 
+/// A scalar that is no constant decides on a branch, or between two addresses, what the first result is made
+/// of; the others read the argument whose memory the first took.
+TEST_F(Reuse, WhatIsLoadedOnABranch) {
+  const ModeScope compiled(Mode::Lazy, Tier::Jit);
+  std::vector<std::int32_t> was(kSide * kSide);
+  for (std::size_t i = 0; i < was.size(); ++i) was[i] = static_cast<std::int32_t>(i * 7 % 11) - 5;
+  const Tensor other = full({kSide, kSide}, 7, DType::Int32).eval();
+  for (const std::int32_t power : {3, 0, -1})
+    for (const bool chosen : {false, true}) {
+      const Tensor exponent = full({}, power, DType::Int32).eval(), positive = (exponent > 0).eval();
+      Tensor x = Tensor::copy_of(was.data(), {kSide, kSide}, DType::Int32);
+      const Tensor y = chosen ? where(positive, x, other) : pow(x, exponent);
+      const Tensor same = x.astype(DType::Float32), next = x + 1;
+      x = {};
+      eval({y, same, next});
+      const auto got = y.to_vector<std::int32_t>(), more = next.to_vector<std::int32_t>();
+      const auto kept = same.to_vector<float>();
+      for (std::size_t i = 0; i < was.size(); ++i) {
+        const std::int32_t inverse = was[i] * was[i] == 1 ? was[i] : 0;
+        const std::int32_t raised = power == 3 ? was[i] * was[i] * was[i] : power == 0 ? 1 : inverse;
+        ASSERT_EQ(got[i], chosen ? (power > 0 ? was[i] : 7) : raised) << power << ' ' << chosen << ' ' << i;
+        ASSERT_EQ(kept[i], static_cast<float>(was[i])) << power << ' ' << chosen << ' ' << i;
+        ASSERT_EQ(more[i], was[i] + 1) << power << ' ' << chosen << ' ' << i;
+      }
+    }
+}
+
 /// The new momentum is read for the new parameter; from the third step on no plan is made and no memory
 /// moves.
 TEST_F(Reuse, AStepOfTraining) {

@@ -337,7 +337,8 @@ class FunctionEmitter {
   Value* reversed(Value* v);
   Value* gather(Value* many, llvm::Type* t, DType type, Value* mask);
   Value* gather_narrow(Value* many, llvm::Type* t, DType type, Value* mask);
-  void store(const Stmt& s);
+  void store(const Stmt& s, std::span<const Stmt> later);
+  void load_before(const Stmt& s, std::span<const Stmt> later);
   void full_or_part(llvm::function_ref<void()> full_vector, llvm::function_ref<void()> part_of_it);
   void scatter(Value* v, Value* many, DType type);
   std::vector<Value*> transposed(std::vector<Value*> lines);

@@ -16,7 +16,8 @@ constexpr std::size_t kTwoBodies = 70;
 constexpr std::size_t kTwoReductions = 160;
 
 void FunctionEmitter::block(const std::vector<Stmt>& body) {
-  for (const Stmt& s : body) {
+  for (std::size_t i = 0; i < body.size(); ++i) {
+    const Stmt& s = body[i];
     switch (s.kind) {
       case Stmt::Kind::Loop: loop(k_.loops[s.target]); break;
       case Stmt::Kind::Update: {
@@ -26,10 +27,31 @@ void FunctionEmitter::block(const std::vector<Stmt>& body) {
       }
       case Stmt::Kind::Store: {
         const Marked mark(*this, {kernel::Mark::Of::Store, s.target});
-        store(s);
+        store(s, std::span(body).subspan(i + 1));
         break;
       }
     }
+  }
+}
+
+/// Loads what later statements read where `s` stores: a result may take the memory of an argument
+/// (plan/reuse.h), and what was loaded on a branch, or by an address that was chosen, is not known beyond it.
+void FunctionEmitter::load_before(const Stmt& s, std::span<const Stmt> later) {
+  const auto known = [&](ExprId e) { return scalar_[e] || vector_[e]; };
+  llvm::SmallVector<ExprId, 32> stack;
+  llvm::SmallDenseSet<ExprId, 32> seen;
+  for (const Stmt& other : later)
+    if (other.kind == Stmt::Kind::Store) stack.push_back(other.value);
+  while (!stack.empty()) {
+    const ExprId e = stack.pop_back_val();
+    if (known(e) || !seen.insert(e).second) continue;
+    const ExprNode n = pool_[e];
+    const bool there = n.prim == Prim::Load && n.a == s.index && n.imm != s.target &&
+                       size_of(k_.buffers[n.imm].dtype) == size_of(k_.buffers[s.target].dtype);
+    if (there)
+      at_.lanes_depth() ? vector(e) : scalar(e);
+    else
+      each_operand(n, [&](ExprId o) { stack.push_back(o); });
   }
 }
 

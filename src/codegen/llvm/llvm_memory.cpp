@@ -374,15 +374,17 @@ Value* FunctionEmitter::gather_narrow(Value* many, llvm::Type* t, DType type, Va
   return b_.CreateBitCast(bits, vec(t));
 }
 
-void FunctionEmitter::store(const Stmt& s) {
+void FunctionEmitter::store(const Stmt& s, std::span<const Stmt> later) {
   const BufferDecl& d = k_.buffers[s.target];
   llvm::Type* t = memory_type(c_, d.dtype);
   if (!at_.lanes_depth()) {
     Value* v = to_memory(scalar(s.value), d.dtype);
+    load_before(s, later);
     b_.CreateAlignedStore(v, b_.CreateGEP(t, buffers_[s.target], scalar(s.index)), element_align(d.dtype));
     return;
   }
   Value* v = to_memory(vector(s.value), d.dtype);
+  load_before(s, later);
   const E stride = at_.lane_stride(s.index);
   sync();
   const bool backwards = kernel::known(stride) == -1;
