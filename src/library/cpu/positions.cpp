@@ -3,6 +3,7 @@
 #include "device/cpu/target.h"
 #include "library/cpu/instruction_sets.h"
 
+#include <algorithm>
 #include <bit>
 #include <type_traits>
 
@@ -47,6 +48,32 @@ template <class Index, class Position>
 void resolve_base(const Index* from, std::int64_t stride, std::int64_t n, std::int64_t extent,
                   std::int64_t none, Position* to) {
   resolve(from, stride, n, extent, none, to);
+}
+
+[[gnu::always_inline]] inline void join(const std::int32_t* positions, std::int64_t n, std::int64_t count,
+                                        std::int64_t pitch, std::int32_t* to) {
+  const auto times = static_cast<std::int32_t>(pitch);
+  const std::int32_t* last = positions + (count - 1) * n;
+  std::copy_n(last, n, to);
+  while (last != positions) {
+    last -= n;
+    for (std::int64_t i = 0; i < n; ++i) to[i] = to[i] * times + last[i];
+  }
+}
+
+#if defined(__x86_64__)
+KILN_AVX2 void join_avx2(const std::int32_t* positions, std::int64_t n, std::int64_t count,
+                         std::int64_t pitch, std::int32_t* to) {
+  join(positions, n, count, pitch, to);
+}
+KILN_AVX512 void join_avx512(const std::int32_t* positions, std::int64_t n, std::int64_t count,
+                             std::int64_t pitch, std::int32_t* to) {
+  join(positions, n, count, pitch, to);
+}
+#endif
+void join_base(const std::int32_t* positions, std::int64_t n, std::int64_t count, std::int64_t pitch,
+               std::int32_t* to) {
+  join(positions, n, count, pitch, to);
 }
 
 /// Without branches: whether a thread owns a position is anybody's guess.
@@ -96,6 +123,15 @@ KeepPositions keep_positions() {
   if (host_instruction_sets().avx512) return keep_avx512;
 #endif
   return keep_base;
+}
+
+JoinPositions join_positions() {
+#if defined(__x86_64__)
+  const InstructionSets target = host_instruction_sets();
+  if (target.avx512) return join_avx512;
+  if (target.avx2) return join_avx2;
+#endif
+  return join_base;
 }
 
 template <class Index, class Position>

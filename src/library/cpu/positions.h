@@ -16,6 +16,12 @@ using ResolvePositions = void (*)(const Index* from, std::int64_t stride, std::i
 template <class Index, class Position = std::int64_t>
 ResolvePositions<Index, Position> resolve_positions();
 
+/// to[i] = the sum over j < count of positions[i + j * n] * pitch^j, i < n.
+using JoinPositions = void (*)(const std::int32_t* positions, std::int64_t n, std::int64_t count,
+                               std::int64_t pitch, std::int32_t* to);
+/// The one for the instruction set in force.
+JoinPositions join_positions();
+
 /// Of positions[i], i < n, those in [low, high), in their order: elements gets position * pitch, values gets
 /// i * step. Both have room for n. Returns how many there are.
 using KeepPositions = std::int64_t (*)(const std::int64_t* positions, std::int64_t n, std::int64_t low,

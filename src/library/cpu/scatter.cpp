@@ -337,15 +337,16 @@ T identity() {
     return static_cast<T>(How == Combine::Multiply ? 1 : 0);
 }
 
-/// How often each element is named by n values from `first` on, in the first table of `counts`. Of unsigned
+/// How often each element is named by n values from `first` on, at the beginning of `memory`. Of unsigned
 /// numbers of each size: signed ones wrap alike.
 template <class T>
-void count_values(const Scatter& call, std::int64_t first, std::int64_t n, T* counts) {
+void count_values(const Scatter& call, std::int64_t first, std::int64_t n, std::byte* memory) {
   const std::int64_t stride = call.indices.strides[call.axis];
+  Counted<T> counted(CountTables(count_of(call.x), sizeof(T)), memory);
   by_index(call, [&]<class Index>() {
-    count_run(static_cast<const Index*>(call.indices.data) + first * stride, stride, n,
-              CountTables(count_of(call.x), sizeof(T)), counts);
+    counted.add(static_cast<const Index*>(call.indices.data) + first * stride, stride, n, false);
   });
+  counted.finish();
 }
 
 /// Pre: in_tables(call); `tables` has table_bytes for each thread.
@@ -368,7 +369,8 @@ void write_tables(const Scatter& call, std::byte* tables, T* out) {
       if constexpr (How == Combine::Add && !std::is_same_v<T, bool>)
         if (counts(call)) {
           const std::int64_t first = count * part / cut.ranges, end_of = count * (part + 1) / cut.ranges;
-          count_values(call, first, end_of - first, reinterpret_cast<std::make_unsigned_t<T>*>(own));
+          count_values<std::make_unsigned_t<T>>(call, first, end_of - first,
+                                                reinterpret_cast<std::byte*>(own));
           for (std::int64_t i = 0; i < elements; ++i) meet<Combine::Multiply>(own[i], *values);
           continue;
         }

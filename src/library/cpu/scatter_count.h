@@ -6,83 +6,148 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 
 namespace kiln::cpu {
 
 constexpr std::int64_t kResolvedAtOnce = 1024;  // indices
-constexpr std::int64_t kFetchedTogether = 8;    // indices: no more than a line has
 
 inline std::size_t aligned(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
 
-/// The tables of a thread that counts. There are several, because an addition need not wait for the one
-/// before where that has the same index; but tables that leave the first cache would cost more than such
-/// waits. Where the elements take much of that cache, counters have one byte, and the element gets each 256.
+/// The memory of a thread that counts: what it counted so far, and behind that tables of narrow counters,
+/// which stay in the first cache.
+///
+/// Few positions are counted two or four at a time: a cell for each pair, or each four, of them. That takes
+/// so many fewer additions, each of which waits for a load and a store. There are several tables where these
+/// are small, because an addition need not wait for the one before where that has the same cell. Cells have
+/// two bytes and are added up before one could overflow; where there are too many for that, one byte, and
+/// what was counted gets each 256.
 struct CountTables {
-  static constexpr std::int64_t kMost = 4, kMostBytes = 64 << 10, kWideBytes = 32 << 10,
-                                kBytesBytes = 32 << 10;
+  static constexpr std::int64_t kMostTables = 4, kMostBytes = 40 << 10, kMostCells = 16 << 10,
+                                kMostJoined = 4;
   std::int64_t elements, element_bytes;
-  bool in_bytes;
-  std::int64_t count;
+  std::int64_t joined = 1;  // positions of a cell
+  std::int64_t cells;
+  std::int64_t cell_bytes = 2;
+  std::int64_t tables = 1;
   CountTables(std::int64_t elements, std::int64_t element_bytes)
-      : elements(elements),
-        element_bytes(element_bytes),
-        in_bytes(element_bytes > 1 && elements * element_bytes > kWideBytes),
-        count(std::clamp<std::int64_t>(
-            in_bytes ? kBytesBytes / elements : kMostBytes / (elements * element_bytes), 1, kMost)) {}
-  /// Elements of a table: the last counts what is out of range.
+      : elements(elements), element_bytes(element_bytes), cells(elements + 1) {
+    for (; joined < kMostJoined && cells <= kMostCells / cells; joined *= 2) cells *= cells;
+    if (cells > kMostCells) cell_bytes = 1;
+    while (tables < kMostTables && 2 * tables * cells * cell_bytes <= kMostBytes) tables *= 2;
+  }
+  /// Elements of what was counted: the last counts what is out of range.
   std::int64_t pitch() const { return elements + 1; }
+  std::size_t counted_bytes() const { return aligned(static_cast<std::size_t>(pitch() * element_bytes)); }
   std::size_t bytes() const {
-    return aligned(static_cast<std::size_t>(in_bytes ? pitch() * (element_bytes + count)
-                                                     : pitch() * element_bytes * count));
+    return counted_bytes() + aligned(static_cast<std::size_t>(cells * tables * cell_bytes));
+  }
+  /// Indices after which no cell of two bytes has overflowed; those of one byte may.
+  std::int64_t indices_at_once() const {
+    return cell_bytes == 1 ? std::numeric_limits<std::int64_t>::max() : tables * joined * (48 << 10);
   }
 };
 
-/// count(position, table) for each of n indices, those next to each other in different tables.
-template <class Index, class Count>
-void count_each(const Index* indices, std::int64_t stride, std::int64_t n, const CountTables& tables,
-                Count count) {
-  const auto positions_of = resolve_positions<Index, std::int32_t>();
-  std::int32_t positions[kResolvedAtOnce];  // tables are small
-  for (std::int64_t k = 0; k < n; k += kResolvedAtOnce) {
-    const std::int64_t here = std::min(kResolvedAtOnce, n - k);
-    positions_of(indices + k * stride, stride, here, tables.elements, tables.elements, positions);
-    const std::int64_t more = std::min(here, n - k - here);
-    std::int64_t j = 0;
-    for (; tables.count == CountTables::kMost && j + CountTables::kMost <= here; j += CountTables::kMost) {
-      // the processor asks for what comes next when it counts no more
-      if (j % kFetchedTogether == 0 && j < more) __builtin_prefetch(indices + (k + here + j) * stride);
-      for (std::int64_t t = 0; t < CountTables::kMost; ++t) count(positions[j + t], t);
-    }
-    for (; j < here; ++j) count(positions[j], 0);
-  }
-}
+/// Cells are counted in tables of `pitch` counters, those next to each other in different tables: 1, 2 or 4.
+void count_cells(const std::int32_t* cells, std::int64_t n, std::int64_t tables, std::int64_t pitch,
+                 std::uint16_t* counters);
+/// The same. Cells whose counter begins again at 0 are listed, at most n; returns how many.
+std::int64_t count_cells(const std::int32_t* cells, std::int64_t n, std::int64_t tables, std::int64_t pitch,
+                         std::uint8_t* counters, std::int32_t* overflowed);
 
-/// How often each position comes, in the first table.
-template <class T, class Index>
-void count_run(const Index* indices, std::int64_t stride, std::int64_t n, const CountTables& tables,
-               T* counts) {
-  const std::int64_t pitch = tables.pitch();
-  const auto add = [](T& counter, std::uint64_t n) {  // wraps
-    counter = static_cast<T>(static_cast<std::uint64_t>(counter) + n);
-  };
-  if (tables.in_bytes) {
-    auto* const bytes = reinterpret_cast<std::uint8_t*>(counts + pitch);
-    std::fill_n(counts, pitch, T{});
-    std::fill_n(bytes, tables.count * pitch, std::uint8_t{0});
-    count_each(indices, stride, n, tables, [&](std::int64_t position, std::int64_t table) {
-      if (++bytes[table * pitch + position] == 0) [[unlikely]]
-        add(counts[position], 256);
-    });
-    for (std::int64_t t = 0; t < tables.count; ++t)
-      for (std::int64_t i = 0; i < tables.elements; ++i) add(counts[i], bytes[t * pitch + i]);
-    return;
+/// How often each of n indices names each position, at the beginning of `memory`, which has tables.bytes().
+template <class T>
+class Counted {
+ public:
+  Counted(const CountTables& tables, std::byte* memory)
+      : tables_(tables),
+        counts_(reinterpret_cast<T*>(memory)),
+        counters_(memory + tables.counted_bytes()),
+        left_(tables.indices_at_once()) {
+    std::fill(memory, memory + tables.bytes(), std::byte{});
   }
-  std::fill_n(counts, tables.count * pitch, T{});
-  count_each(indices, stride, n, tables,
-             [&](std::int64_t position, std::int64_t table) { add(counts[table * pitch + position], 1); });
-  for (std::int64_t t = 1; t < tables.count; ++t)
-    for (std::int64_t i = 0; i < tables.elements; ++i)
-      add(counts[i], static_cast<std::uint64_t>(counts[t * pitch + i]));
-}
+
+  /// Counts indices; `fetch`: whether those of another call follow them in memory.
+  template <class Index>
+  void add(const Index* indices, std::int64_t stride, std::int64_t n, bool fetch) {
+    const auto positions_of = resolve_positions<Index, std::int32_t>();
+    std::int32_t positions[kResolvedAtOnce];  // tables are small
+    for (std::int64_t k = 0; k < n; k += kResolvedAtOnce) {
+      const std::int64_t here = std::min(kResolvedAtOnce, n - k);
+      positions_of(indices + k * stride, stride, here, tables_.elements, tables_.elements, positions);
+      const bool more = fetch || k + 2 * kResolvedAtOnce <= n;
+      const Index* const next = stride == 1 && more ? indices + k + kResolvedAtOnce : nullptr;
+      add_positions(positions, here, reinterpret_cast<const char*>(next), sizeof(Index));
+    }
+  }
+
+  /// To be called once, at the end.
+  void finish() {
+    for (std::int64_t t = 0; t < tables_.tables; ++t)
+      if (tables_.cell_bytes == 1)
+        add_up(reinterpret_cast<std::uint8_t*>(counters_) + t * tables_.cells);
+      else
+        add_up(reinterpret_cast<std::uint16_t*>(counters_) + t * tables_.cells);
+    left_ = tables_.indices_at_once();
+  }
+
+ private:
+  static constexpr std::int64_t kFetchedTogether = 64;  // cells
+
+  void add_one(std::int64_t position, std::uint64_t n) {  // wraps
+    counts_[position] = static_cast<T>(static_cast<std::uint64_t>(counts_[position]) + n);
+  }
+
+  /// `next`: indices of so many bytes that the processor asks for meanwhile: it would not before it counts no
+  /// more.
+  void add_positions(const std::int32_t* positions, std::int64_t n, const char* next, std::int64_t bytes) {
+    std::int32_t joined[kResolvedAtOnce];
+    const std::int32_t* cells = positions;
+    const std::int64_t count = n / tables_.joined;
+    if (tables_.joined > 1) {
+      join_positions()(positions, count, tables_.joined, tables_.pitch(), joined);
+      cells = joined;
+    }
+    if (left_ < n) finish();
+    left_ -= n;
+    for (std::int64_t i = 0; i < count; i += kFetchedTogether) {
+      const std::int64_t here = std::min(kFetchedTogether, count - i), width = bytes * tables_.joined;
+      if (next)
+        for (std::int64_t b = i * width; b < (i + here) * width; b += 64) __builtin_prefetch(next + b);
+      count_some(cells + i, here);
+    }
+    for (std::int64_t j = count * tables_.joined; j < n; ++j) add_one(positions[j], 1);
+  }
+
+  void count_some(const std::int32_t* cells, std::int64_t n) {
+    if (tables_.cell_bytes == 2)
+      return count_cells(cells, n, tables_.tables, tables_.cells,
+                         reinterpret_cast<std::uint16_t*>(counters_));
+    std::int32_t overflowed[kFetchedTogether];
+    const std::int64_t many = count_cells(cells, n, tables_.tables, tables_.cells,
+                                          reinterpret_cast<std::uint8_t*>(counters_), overflowed);
+    for (std::int64_t i = 0; i < many; ++i) add_one(overflowed[i], 256);
+  }
+
+  /// The counters of a table are added to what was counted, and cleared. A cell's first position is its place
+  /// modulo the pitch.
+  template <class Counter>
+  void add_up(Counter* table) {
+    const std::int64_t pitch = tables_.pitch();
+    for (std::int64_t row = 0; row < tables_.cells; row += pitch) {
+      std::uint64_t sum = 0;
+      for (std::int64_t i = 0; i < pitch; ++i) add_one(i, table[row + i]);
+      for (std::int64_t i = 0; i < pitch; ++i) sum += table[row + i];
+      for (std::int64_t j = 1, at = row / pitch; j < tables_.joined; ++j, at /= pitch)
+        add_one(at % pitch, sum);
+    }
+    std::fill_n(table, tables_.cells, Counter{});
+  }
+
+  const CountTables tables_;
+  T* const counts_;
+  std::byte* const counters_;
+  std::int64_t left_;  // indices until cells are added up
+};
 
 }  // namespace kiln::cpu
