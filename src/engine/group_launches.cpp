@@ -138,8 +138,9 @@ void each_place(const Plan& plan, const Step& step, const std::function<void(con
       for (const ArrayOperand& o : l.operands) f(o.place, false);
       f(l.out, true);
       for (const Place& other : l.others) f(other, true);
-      if (l.epilogue >= 0)
-        for (const Place& p : plan.epilogues[static_cast<std::size_t>(l.epilogue)].buffers) f(p, p.written);
+      for (const std::int32_t kernel : {l.epilogue, l.maker})
+        if (kernel >= 0)
+          for (const Place& p : plan.epilogues[static_cast<std::size_t>(kernel)].buffers) f(p, p.written);
       return;
     }
     case Step::Kind::Attention: {

@@ -172,6 +172,7 @@ bool PlanMaker::make_steps(plan::Fusion fusion) {
   if (config().mode == Mode::Lazy)
     plan::join_product_rows(g_, regions_, [&](const plan::ProductRow& parts) { return library_adds(parts); });
   add_regions();
+  choose_makers();
   add_results();
   if (overwrites_too_early(reused_)) {
     reuses_ = false;
@@ -180,6 +181,7 @@ bool PlanMaker::make_steps(plan::Fusion fusion) {
   if (overwrites_too_early(donations_.args)) return false;
   plan_->donated = donations_.args;
   plan_->donated.insert(plan_->donated.end(), reused_.begin(), reused_.end());
+  make_in_pieces();
   find_classes();
   group();
   set_lifetimes(*plan_);

@@ -77,6 +77,8 @@ struct LibraryCall {
   std::vector<Place> others;       // of an op of several results those after the first. None: nobody asks
   FusionVariant way{};             // see library::Call
   std::int32_t epilogue = -1;      // not -1: of Plan::epilogues, which stores the results; `out` is no place
+  std::int32_t maker = -1;         // not -1: of Plan::epilogues, which makes the operand without a place, see
+  std::int64_t piece = 0;          // library::Maker
   SourceLocation line = SourceLocation();  // that recorded it
 };
 
@@ -157,7 +159,8 @@ struct Plan {
   Device device;
   std::vector<Step> steps;
   std::vector<Launch> launches;
-  std::vector<Launch> epilogues;  // kernels that library calls run on their results while these are in cache
+  /// Kernels that library calls run on their results, or for their operands, while these are in a cache.
+  std::vector<Launch> epilogues;
   std::vector<LibraryCall> library;
   std::vector<Loop> loops;
   std::vector<std::unique_ptr<AttentionStep>> attentions;

@@ -197,6 +197,19 @@ class PlanMaker {
   bool add_result(std::uint32_t i, bool root);
   /// Publishes the nearest ancestors of a node that have a buffer.
   void add_nearest(std::uint32_t pending, std::vector<bool>& visited);
+  /// Kernels that make an operand of one library call, and nothing else, become that call's
+  /// (plan_pieces.cpp). Which do is known before results are; whoever still holds what they make has it as a
+  /// pending node.
+  struct MakerOf {
+    std::uint32_t launch, call;  // in the plan's lists
+    std::size_t operand;
+  };
+  void choose_makers();
+  void make_in_pieces();
+  std::size_t maker_of(std::size_t call, std::size_t operand) const;
+  bool moves_to(std::size_t maker, std::size_t call) const;
+  NodeId only_owner(std::uint32_t buffer) const;
+  void become_maker(const MakerOf& maker);
   /// Keys of the launches' kernels, and how many of one a launch may run at once.
   void find_classes();
   void verify_kernels();
@@ -263,6 +276,7 @@ class PlanMaker {
     const plan::Region* region;
   };
   std::vector<EpilogueOf> epilogues_;  // parallel to the plan's
+  std::vector<MakerOf> makers_;
   struct TileLowered {
     std::unique_ptr<lower::Lowered> lowered;
     device::Launch* launch;  // of the plan

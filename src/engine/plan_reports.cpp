@@ -28,7 +28,8 @@ std::int64_t bytes_of(const ArrayOperand& o) {
 /// Operands and the result; that of a product with an epilogue goes to no memory.
 std::int64_t bytes_of(const LibraryCall& l) {
   std::int64_t bytes = 0;
-  for (const ArrayOperand& o : l.operands) bytes += bytes_of(o);
+  for (const ArrayOperand& o : l.operands)
+    if (o.place.kind != Place::Kind::None) bytes += bytes_of(o);  // else it is made on the way
   return l.epilogue >= 0 ? bytes : bytes + ir::element_count(l.dims) * size_of(l.dtype);
 }
 
@@ -93,10 +94,13 @@ void PlanMaker::add_facts(const Step& s, const std::function<RegionFacts&(const 
       RegionFacts& f = facts_of(region_of_library_[s.index]);
       f.library = true;
       f.library_bytes = bytes_of(l);
-      if (l.epilogue < 0) break;
-      const auto e = static_cast<std::size_t>(l.epilogue);
-      f.kernels.push_back(
-          {epilogues_[e].lowered.get(), plan_->epilogues[e].kernel, plan_->epilogues[e].verdict});
+      const auto add = [&](std::int32_t kernel, RegionFacts& to) {
+        const auto e = static_cast<std::size_t>(kernel);
+        to.kernels.push_back(
+            {epilogues_[e].lowered.get(), plan_->epilogues[e].kernel, plan_->epilogues[e].verdict});
+      };
+      if (l.epilogue >= 0) add(l.epilogue, f);
+      if (l.maker >= 0) add(l.maker, facts_of(epilogues_[static_cast<std::size_t>(l.maker)].region));
       break;
     }
     case Step::Kind::Loop: facts_of(region_of_loop_[s.index]).library = true; break;

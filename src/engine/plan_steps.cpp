@@ -366,6 +366,7 @@ library::Call call_without_memory(const LibraryCall& l, Device device) {
   call.strict = l.strict;
   call.exact = l.exact;
   call.way = l.way;
+  call.maker.piece = l.piece;
   call.device = device;
   call.n_operands = l.operands.size();
   for (std::size_t i = 0; i < l.operands.size(); ++i) {

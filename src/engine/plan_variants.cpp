@@ -67,7 +67,8 @@ Hash128 signature(const Plan& plan, const Step& step) {
         words.insert(words.end(), o.row_offsets.begin(), o.row_offsets.end());
         words.insert(words.end(), o.col_offsets.begin(), o.col_offsets.end());
       }
-      if (l.epilogue >= 0) add_launch(plan.epilogues[static_cast<std::size_t>(l.epilogue)]);
+      for (const std::int32_t kernel : {l.epilogue, l.maker})
+        if (kernel >= 0) add_launch(plan.epilogues[static_cast<std::size_t>(kernel)]);
       break;
     }
     case Step::Kind::Loop: {

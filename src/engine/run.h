@@ -311,6 +311,14 @@ class Run {
   void library_call(const LibraryCall& l) {
     count(Counter::LibraryCalls);
     library::Call call = call_of(l);
+    if (l.maker >= 0)
+      return with_arguments(plan_.epilogues[static_cast<std::size_t>(l.maker)],
+                            [&](void* const* pointers, const std::uint64_t* slots) {
+                              const device::Bound bound{&plan_.epilogues[static_cast<std::size_t>(l.maker)],
+                                                        pointers, slots};
+                              call.maker.kernel = &bound;
+                              library_call(l, call);
+                            });
     if (l.epilogue < 0) return library_call(l, call);
     const Launch& epilogue = plan_.epilogues[static_cast<std::size_t>(l.epilogue)];
     with_arguments(epilogue, [&](void* const* pointers, const std::uint64_t* slots) {

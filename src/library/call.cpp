@@ -124,6 +124,7 @@ Scatter scatter_of(const Call& call) {
   if (call.way == FusionVariant::OwnTables) s.tables = Scatter::Tables::Own;
   if (call.way == FusionVariant::OneTable) s.tables = Scatter::Tables::One;
   s.one_thread = call.way == FusionVariant::OneThread;
+  s.maker = call.maker;
   s.out = call.out;
   return s;
 }

@@ -44,6 +44,7 @@ struct Call {
   std::array<void*, kMostResults - 1> others{};  // the results after it
   std::uint32_t wanted = 1;                      // bit set of the results that somebody asks for
   const device::Bound* epilogue = nullptr;       // of a product on a CPU: see Matmul
+  Maker maker;                                   // of the operand that Routine::made_in_pieces() names
   FusionVariant way = FusionVariant::Default;    // one of Routine::ways()
 };
 inline bool is_wanted(const Call& call, std::size_t result) { return (call.wanted >> result & 1) != 0; }
@@ -61,6 +62,8 @@ class Routine {
   virtual bool is_recordable(const Call&) const { return false; }
   /// The result may take the place of the first operand, where nobody else reads that.
   virtual bool overwrites_first() const { return false; }
+  /// The number of an operand that a kernel may make in pieces, or -1: see Maker.
+  virtual int made_in_pieces(const Call&) const { return -1; }
   /// Other ways to run the call with the same results to the bit, for adaptive mode to measure.
   virtual std::vector<FusionVariant> ways(const Call&) const { return {}; }
   /// Compiles what run() will need, when it is planned. UserError where it cannot run: of what the user gave.

@@ -25,6 +25,13 @@ struct MatrixStack {
   const std::int64_t* col_offsets = nullptr;
 };
 
+/// A kernel that makes an operand in pieces, on a CPU, while these are in a cache: item i of its grid makes
+/// the elements [i * piece, (i + 1) * piece) in row-major order, and the operand has no memory of its own.
+struct Maker {
+  const device::Bound* kernel = nullptr;
+  std::int64_t piece = 0;  // 0: the operand is in memory
+};
+
 /// out[…, m, n] = a[…, m, k] · b[…, k, n], out row-major contiguous. Float16 and bfloat16 accumulate in
 /// float32, integers wrap, bool is "or of ands". k = 0 gives zeros. A bias is added to every row before it is
 /// rounded.
@@ -94,6 +101,7 @@ struct Scatter {
   // How, where adaptive mode tries another way; the results are the same.
   enum class Tables : std::uint8_t { Chosen, Own, One } tables = Tables::Chosen;
   bool one_thread = false;
+  Maker maker;  // of the indices, on a CPU
 };
 
 class Library {

@@ -44,6 +44,7 @@ struct Lowered {
   bool overlaps = false;              // it reads, at other points, memory of an argument that it writes
   double work = 0;                    // primitives in all (for the threading decision)
   std::int64_t bytes = 0;             // memory traffic, each operand once
+  std::int64_t piece = 0;  // above 0: a grid item makes so many elements of the results, in row-major order
   schedule::Form form{};
   /// Of each expression of the kernel the node whose value it is a part of, or kNoNode; empty: not known.
   std::vector<plan::NodeId> origins;

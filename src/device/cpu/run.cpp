@@ -93,6 +93,25 @@ void run_epilogue(const device::Bound& bound, const device::Rectangle& at, std::
   body();
 }
 
+void make_piece(const device::Bound& bound, std::int64_t item, std::int64_t bytes, std::byte* to) {
+  const device::Launch& l = *bound.launch;
+  constexpr std::size_t kNear = 32;
+  void* near_buffers[kNear];
+  std::vector<void*> far_buffers;
+  const std::size_t count = std::size_t{l.arguments.back()} + 1;
+  void** buffers = near_buffers;
+  if (count > kNear) {
+    far_buffers.resize(count);
+    buffers = far_buffers.data();
+  }
+  std::copy_n(bound.buffers, count, buffers);
+  // where the first item would write
+  buffers[l.given_buffer] = reinterpret_cast<void*>(reinterpret_cast<std::uintptr_t>(to) -
+                                                    static_cast<std::uintptr_t>(item * bytes));
+  const auto& e = static_cast<const Executable&>(*l.code);
+  e.body({buffers, l.params.data(), bound.slots}, item, item + 1, 0, 1);
+}
+
 void observe_rectangles(const RectangleObserver* observer) {
   rectangle_observer.store(observer, std::memory_order_release);
 }

@@ -19,6 +19,10 @@ void run(const device::Bound& bound);
 void run_epilogue(const device::Bound& bound, const device::Rectangle& at, std::byte* memory);
 std::size_t epilogue_memory(const device::Launch& launch);
 
+/// One item of a launch's grid, on the calling thread. What it writes, `bytes` of Launch::given_buffer's
+/// memory for each item, goes to `to`. Pre: the code is an Executable without scratch memory and sections.
+void make_piece(const device::Bound& bound, std::int64_t item, std::int64_t bytes, std::byte* to);
+
 /// Is called for every rectangle of one launch instead of its code, from any threads, and runs that by `run`.
 /// `params`: the launch's, with those of the rectangle.
 struct RectangleObserver {

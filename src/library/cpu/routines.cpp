@@ -50,6 +50,9 @@ struct Scattering final : Routine {
     if (thread_count() > 1) out.push_back(FusionVariant::OneThread);
     return out;
   }
+  int made_in_pieces(const Call& call) const override {
+    return scatter_counts_in_order(library::scatter_of(call)) ? 1 : -1;
+  }
   void run(const Call& call, std::byte* workspace) const override {
     scatter(library::scatter_of(call), workspace);
   }

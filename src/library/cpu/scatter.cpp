@@ -1,5 +1,6 @@
 #include "library/cpu/scatter.h"
 
+#include "device/cpu/run.h"
 #include "library/cpu/scatter_count.h"
 #include "library/cpu/scatter_lists.h"
 #include "library/cpu/scatter_runs.h"
@@ -321,9 +322,13 @@ bool counts(const Scatter& call) {
   return call.how == Combine::Add && !is_bool(call.dtype) && call.x.dims[call.axis] == elements &&
          call.values.strides[call.axis] == 0;
 }
+/// Indices that a kernel makes at once.
+std::size_t piece_bytes(const Scatter& call) {
+  return aligned(static_cast<std::size_t>(call.maker.piece * size_of(call.index_dtype)));
+}
 std::size_t table_bytes(const Scatter& call) {
   const std::int64_t elements = count_of(call.x);
-  if (counts(call)) return CountTables(elements, size_of(call.dtype)).bytes();
+  if (counts(call)) return CountTables(elements, size_of(call.dtype)).bytes() + piece_bytes(call);
   return aligned(static_cast<std::size_t>(elements * size_of(call.dtype)));
 }
 
@@ -337,14 +342,26 @@ T identity() {
     return static_cast<T>(How == Combine::Multiply ? 1 : 0);
 }
 
-/// How often each element is named by n values from `first` on, at the beginning of `memory`. Of unsigned
-/// numbers of each size: signed ones wrap alike.
+/// How often each element is named by the part-th part of the values, at the beginning of `memory`. Of
+/// unsigned numbers of each size: signed ones wrap alike.
 template <class T>
-void count_values(const Scatter& call, std::int64_t first, std::int64_t n, std::byte* memory) {
-  const std::int64_t stride = call.indices.strides[call.axis];
-  Counted<T> counted(CountTables(count_of(call.x), sizeof(T)), memory);
+void count_part(const Scatter& call, std::int64_t part, std::int64_t parts, std::byte* memory) {
+  const std::int64_t stride = call.indices.strides[call.axis], n = call.values.dims[call.axis];
+  const CountTables tables(count_of(call.x), sizeof(T));
+  Counted<T> counted(tables, memory);
   by_index(call, [&]<class Index>() {
-    counted.add(static_cast<const Index*>(call.indices.data) + first * stride, stride, n, false);
+    if (const std::int64_t piece = call.maker.piece; piece > 0) {
+      const std::int64_t pieces = (n + piece - 1) / piece, end = pieces * (part + 1) / parts;
+      auto* const made = reinterpret_cast<Index*>(memory + tables.bytes());
+      for (std::int64_t i = pieces * part / parts; i < end; ++i) {
+        make_piece(*call.maker.kernel, i, piece * static_cast<std::int64_t>(sizeof(Index)),
+                   reinterpret_cast<std::byte*>(made));
+        counted.add(made, 1, std::min(piece, n - i * piece), false);
+      }
+      return;
+    }
+    const std::int64_t first = n * part / parts, end = n * (part + 1) / parts;
+    counted.add(static_cast<const Index*>(call.indices.data) + first * stride, stride, end - first, false);
   });
   counted.finish();
 }
@@ -368,9 +385,7 @@ void write_tables(const Scatter& call, std::byte* tables, T* out) {
       T* const own = table(part);
       if constexpr (How == Combine::Add && !std::is_same_v<T, bool>)
         if (counts(call)) {
-          const std::int64_t first = count * part / cut.ranges, end_of = count * (part + 1) / cut.ranges;
-          count_values<std::make_unsigned_t<T>>(call, first, end_of - first,
-                                                reinterpret_cast<std::byte*>(own));
+          count_part<std::make_unsigned_t<T>>(call, part, cut.ranges, reinterpret_cast<std::byte*>(own));
           for (std::int64_t i = 0; i < elements; ++i) meet<Combine::Multiply>(own[i], *values);
           continue;
         }
@@ -451,6 +466,13 @@ std::size_t scatter_workspace_bytes(const Scatter& whole) {
   if (in_lists(call)) return ValueLists::bytes(call, Cut(call));
   return positions_bytes(call) +
          (widens(call) ? static_cast<std::size_t>(count_of(call.x)) * sizeof(float) : 0);
+}
+
+bool scatter_counts_in_order(const Scatter& whole) {
+  const Scatter call = collapsed(whole);
+  const std::int64_t n = count_of(call.indices);
+  return in_tables(call) && counts(call) && n == call.indices.dims[call.axis] &&
+         (n == 1 || call.indices.strides[call.axis] == 1);
 }
 
 ScatterTables scatter_tables(const Scatter& call) { return tables_of(collapsed(call)); }

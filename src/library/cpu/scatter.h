@@ -17,5 +17,7 @@ struct ScatterTables {
   bool used = false, possible = false;
 };
 ScatterTables scatter_tables(const library::Scatter& call);
+/// Whether scatter() reads each index once, in row-major order, and nothing else at its place.
+bool scatter_counts_in_order(const library::Scatter& call);
 
 }  // namespace kiln::cpu
