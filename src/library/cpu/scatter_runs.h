@@ -18,9 +18,10 @@ using library::Scatter;
 
 constexpr std::int64_t kParallelAbove = 32768;  // values that several threads write
 constexpr std::int64_t kFewestElements = 64;    // of a part of a row that a thread takes
-constexpr std::int64_t kPartBytes = 2048;       // from which on parts may be more than the threads
-constexpr std::int64_t kListed = 256;           // runs of elements, whose indices are compared at once
-constexpr std::int64_t kFetchedAhead = 16;      // of those
+constexpr std::int64_t kPartBytes = 2048;       // of a part, where threads can share out the axis instead
+constexpr std::int64_t kFewRanges = 4;      // elements of the axis for each thread: ranges would be uneven
+constexpr std::int64_t kListed = 256;       // runs of elements, whose indices are compared at once
+constexpr std::int64_t kFetchedAhead = 16;  // of those
 
 inline std::int64_t count_of(const Array& a) {
   std::int64_t n = 1;
@@ -58,7 +59,10 @@ struct Cut {
     const bool many = count_of(call.values) > kParallelAbove;
     const std::int64_t threads = many && !call.one_thread ? thread_count() : 1;
     if (outer >= 4 * threads) return;
-    const std::int64_t wanted = std::max(threads, run * size_of(call.dtype) / kPartBytes);
+    // Parts of short rows lie too near each other: one thread's processor fetches ahead what another writes.
+    const bool few = call.x.dims[call.axis] < kFewRanges * threads;
+    const std::int64_t long_parts = run * size_of(call.dtype) / kPartBytes,
+                       wanted = few ? std::max(threads, long_parts) : std::max<std::int64_t>(long_parts, 1);
     parts = std::clamp<std::int64_t>(run / kFewestElements, 1, std::min(wanted, 4 * threads));
     if (outer * parts < threads) ranges = threads;
   }
