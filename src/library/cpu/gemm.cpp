@@ -6,6 +6,8 @@
 #include "library/cpu/gemm_pack.h"
 #include "library/cpu/gemm_shared.h"
 #include "library/cpu/gemm_thin.h"
+#include "library/cpu/gemm_vector.h"
+#include "library/cpu/gemm_windows.h"
 
 #include <algorithm>
 #include <cstdlib>
@@ -20,7 +22,6 @@ constexpr std::int64_t kTileRows = 168, kTileCols = 256;  // a tile's operands a
 constexpr std::int64_t kPackBytes = std::int64_t{256} << 20;  // of packed operands at one time
 constexpr double kSerialWork = 600e3;                         // multiply-adds below which threads do not pay
 constexpr double kSerialEpilogue = 400e3;                     // the same of an epilogue's primitives
-constexpr std::int64_t kBlock = 1024;                         // elements of a vector product at a time
 constexpr std::int64_t kFewBlocks = 2;     // of rows that a panel is read for: packing it takes longer
 constexpr std::int64_t kFewRows = 16;      // of products that take the time of reading b
 constexpr std::int64_t kNearBlock = 4096;  // elements of b where it lies: whole rows, which stay in L1
@@ -34,7 +35,9 @@ constexpr std::int64_t kFewPanels = sizeof(C) == 4 ? 4 : 16;
 template <class T, class C = typename ComputeOf<T>::type>
 class Product {
  public:
-  Product(const Matmul& call, std::int64_t batch, const T* a, const T* b, T* out)
+  /// `windows`: of the call, or null.
+  Product(const Matmul& call, const WindowColumns<T>* windows, std::int64_t batch, const T* a, const T* b,
+          T* out)
       : epilogue_(call.epilogue),
         batch_(batch),
         epilogue_work_(epilogue_work(call)),
@@ -54,16 +57,18 @@ class Product {
         b_col_(call.b.col_stride),
         call_(call),
         way_(way_of(call)),
-        packs_in_tiles_(one_row_of_tiles(call)),
-        a_in_tiles_(one_column_of_tiles(call)),
+        windows_(way_ == Way::Packed ? windows : nullptr),
+        packs_in_tiles_(windows_ || one_row_of_tiles(call)),
+        a_in_tiles_(!windows_ && one_column_of_tiles(call)),
         micro_(micro<C>(call.strict)),
+        height_(windows_ ? windows_->height() : micro_.mr),
         in_place_(std::is_same_v<T, C> && packs_in_tiles_ && m_ <= kFewBlocks * micro_.mr &&
                   strided(call.b) && b_col_ == 1),
         a_in_place_(std::is_same_v<T, C> && a_in_tiles_ && n_ <= kFewPanels<C> * micro_.nr &&
                     rows_in_runs()) {}
 
   /// Elements of C of workspace: the packed operands of one k slab, then sums of all slabs so far.
-  static std::int64_t workspace(const Matmul& call) {
+  static std::int64_t workspace(const Matmul& call, const WindowColumns<T>* windows) {
     switch (way_of(call)) {
       case Way::Vector: return call.k;
       case Way::Direct: return 0;
@@ -71,8 +76,10 @@ class Product {
       case Way::Packed: break;
     }
     const Micro<C>& micro = cpu::micro<C>(call.strict);
-    const std::int64_t rows = one_column_of_tiles(call) ? 0 : round_up(call.m, micro.mr),
-                       cols = one_row_of_tiles(call) ? 0 : round_up(call.n, micro.nr);
+    const std::int64_t rows = windows                     ? round_up(call.m, windows->height())
+                              : one_column_of_tiles(call) ? 0
+                                                          : round_up(call.m, micro.mr),
+                       cols = windows || one_row_of_tiles(call) ? 0 : round_up(call.n, micro.nr);
     const std::int64_t slab = slab_of(call.k, rows + cols);
     const bool sums = slab < call.k && (call.epilogue || !std::is_same_v<T, C>);
     return round_up(rows * slab, 16) + round_up(cols * slab, 16) + (sums ? call.m * call.n : 0);
@@ -87,7 +94,7 @@ class Product {
       case Way::Thin: return thin(workspace);
       case Way::Packed: break;
     }
-    const std::int64_t rows = a_in_tiles_ ? 0 : round_up(m_, micro_.mr),
+    const std::int64_t rows = a_in_tiles_ ? 0 : round_up(m_, height_),
                        cols = packs_in_tiles_ ? 0 : round_up(n_, micro_.nr);
     slab_ = slab_of(k_, rows + cols);
     a_packed_ = workspace;
@@ -221,14 +228,14 @@ class Product {
 
   /// Tiles as large as the cache allows, but enough of them for all threads. The sums do not depend on it.
   void choose_tiles() {
-    tile_rows_ = round_up(std::min(m_, kTileRows), micro_.mr);
-    tile_cols_ = round_up(std::min(n_, kTileCols), micro_.nr);
+    tile_rows_ = round_up(std::min(m_, kTileRows), height_);
+    tile_cols_ = windows_ ? windows_->tile() : round_up(std::min(n_, kTileCols), micro_.nr);
     if (serial()) return;
     const std::int64_t wanted = 4 * thread_count(), least = (packs_in_tiles_ ? 1 : 2) * micro_.nr;
-    while (tiles() < wanted && tile_cols_ > least && !a_in_tiles_)
+    while (tiles() < wanted && tile_cols_ > least && !a_in_tiles_ && !windows_)
       tile_cols_ = round_up(tile_cols_ / 2, micro_.nr);
-    if (packs_in_tiles_) return;
-    while (tiles() < wanted && tile_rows_ > 2 * micro_.mr) tile_rows_ = round_up(tile_rows_ / 2, micro_.mr);
+    if (packs_in_tiles_ && m_ <= kTileRows) return;
+    while (tiles() < wanted && tile_rows_ > 2 * height_) tile_rows_ = round_up(tile_rows_ / 2, height_);
   }
   std::int64_t row_tiles() const { return (m_ + tile_rows_ - 1) / tile_rows_; }
   std::int64_t col_tiles() const { return (n_ + tile_cols_ - 1) / tile_cols_; }
@@ -248,14 +255,14 @@ class Product {
   }
 
   void pack() {
-    const std::int64_t a_panels = a_in_tiles_ ? 0 : (m_ + micro_.mr - 1) / micro_.mr,
+    const std::int64_t a_panels = a_in_tiles_ ? 0 : (m_ + height_ - 1) / height_,
                        b_panels = packs_in_tiles_ ? 0 : (n_ + micro_.nr - 1) / micro_.nr;
     const std::int64_t grain = std::max<std::int64_t>(1, 16384 / (depth_ * micro_.mr + 1));
     each(a_panels + b_panels, grain, [&](std::int64_t i) {
       if (i < a_panels) {
-        const std::int64_t row = i * micro_.mr;
-        pack_panel(a_, a_rows_.from(row), a_cols_.from(k0_), std::min<std::int64_t>(micro_.mr, m_ - row),
-                   micro_.mr, depth_, a_packed_ + row * depth_);
+        const std::int64_t row = i * height_;
+        pack_panel(a_, a_rows_.from(row), a_cols_.from(k0_), std::min(height_, m_ - row), height_, depth_,
+                   a_packed_ + row * depth_);
       } else {
         const std::int64_t col = (i - a_panels) * micro_.nr;
         pack_panel(b_, b_cols_.from(col), b_rows_.from(k0_), std::min<std::int64_t>(micro_.nr, n_ - col),
@@ -277,7 +284,9 @@ class Product {
     const std::int64_t ld = round_up(tile_cols_, 64 / static_cast<std::int64_t>(sizeof(C))) + 64 / sizeof(C);
     const auto bytes = static_cast<std::size_t>(tile_rows_ * ld) * sizeof(C);
     const std::int64_t lines = packs_in_tiles_ ? micro_.nr : a_in_tiles_ && !a_in_place_ ? tile_rows_ : 0;
-    const auto panel = static_cast<std::size_t>(std::min(kDepth, depth_) * lines) * sizeof(C);
+    const auto panel =
+        static_cast<std::size_t>(windows_ ? windows_->memory() : std::min(kDepth, depth_) * lines) *
+        sizeof(C);
     std::byte* const memory = scratch(panel + 64 + bytes + 64 + finish_memory());
     C* const packed = reinterpret_cast<C*>(memory);
     std::byte* const of_sums = memory + round_up(static_cast<std::int64_t>(panel), 64);
@@ -285,7 +294,9 @@ class Product {
     const bool first_slab = k0_ == 0, last_slab = k0_ + depth_ == k_;
     if (!first_slab)
       for (std::int64_t r = 0; r < rows; ++r) std::copy_n(sums_ + (row0 + r) * n_ + col0, cols, sum + r * ld);
-    const std::int64_t step = in_place_ ? std::clamp<std::int64_t>(kNearBlock / cols, 16, kDepth) : kDepth;
+    const std::int64_t step = windows_    ? WindowPlaces::kDepth
+                              : in_place_ ? std::clamp<std::int64_t>(kNearBlock / cols, 16, kDepth)
+                                          : kDepth;
     for (std::int64_t p = 0; p < depth_; p += step) {
       const Step here{row0, col0, rows, cols, p, std::min(step, depth_ - p), first_slab && p == 0};
       if (a_in_tiles_ && !a_in_place_)
@@ -293,6 +304,10 @@ class Product {
           pack_panel(a_, a_rows_.from(row0 + r), a_cols_.from(k0_ + p),
                      std::min<std::int64_t>(micro_.mr, rows - r), micro_.mr, here.depth,
                      packed + r * here.depth);
+      if (windows_) {
+        windows_of(here, packed, sum, ld);
+        continue;
+      }
       for (std::int64_t c = 0; c < cols; c += micro_.nr) columns_of(here, c, packed, sum + c, ld);
     }
     if (last_slab && epilogue_)
@@ -332,6 +347,25 @@ class Product {
       else
         micro_.direct(std::min<std::int64_t>(s.rows - r, micro_.mr), used)(
             s.depth, a, 1, micro_.mr, b, here ? b_row_ : micro_.nr, to, ld, s.first);
+    }
+  }
+
+  /// All columns of a tile that are windows. `memory`: of windows_->memory() elements.
+  void windows_of(const Step& s, C* memory, C* to, std::int64_t ld) const {
+    const WindowMicro<C>& micro = windows_->micro();
+    const auto tile = windows_->open(b_, s.col, s.cols, k0_ + s.begin, s.depth, memory);
+    const int most = window_vectors(height_);
+    for (std::int64_t c = 0; c < s.cols;) {
+      WindowVector<C> vectors[2 * kMostWindowVectors];
+      int count = 0;
+      for (; count < most && c < s.cols; ++count) vectors[count] = windows_->next(tile, c, count);
+      std::fill_n(vectors + count, kMostWindowVectors, vectors[count - 1]);
+      for (std::int64_t r = 0; r < s.rows; r += height_) {
+        const std::int64_t rows = std::min(height_, s.rows - r);
+        const C* const a = a_packed_ + (s.row + r) * depth_ + s.begin * height_;
+        for (int i = 0; i < count; i += window_vectors(rows))
+          micro.sums[rows - 1](s.depth, a, height_, vectors + i, to + r * ld, ld, s.first);
+      }
     }
   }
 
@@ -394,80 +428,23 @@ class Product {
     } else {
       for (std::int64_t p = 0; p < k_; ++p) workspace[p] = static_cast<C>(x[p * step]);
     }
+    constexpr std::int64_t kBlock = VectorProduct<T, C>::kBlock;
     const std::int64_t grain =
         std::max<std::int64_t>(kBlock, static_cast<std::int64_t>(kSerialWork) / 4 / k_);
     // a line by itself is summed on lanes
     const bool by_columns = call_.strict || std::abs(across) < std::abs(along);
+    const VectorProduct<T, C> product(micro_, k_, matrix, across, along, count, by_columns);
     each_range(count, by_columns ? grain : grain / kBlock, [&](std::int64_t begin, std::int64_t end) {
       alignas(64) C sums[kBlock];
       for (std::int64_t i0 = begin; i0 < end; i0 += kBlock) {
         const std::int64_t n = std::min(kBlock, end - i0);
-        lines(matrix, across, along, workspace, by_columns, i0, n, count, sums);
+        product.lines(workspace, i0, n, sums);
         if (epilogue_)
           finish(0, i0, 1, n, sums, n, scratch(finish_memory() + 64));
         else
           narrow(sums, out_ + i0, n);
       }
     });
-  }
-
-  /// The sums of n lines from one on. Which arithmetic an element gets depends on `count` alone, never on
-  /// where a thread's part begins.
-  void lines(const T* matrix, std::int64_t across, std::int64_t along, const C* x, bool by_columns,
-             std::int64_t first, std::int64_t n, std::int64_t count, C* sums) const {
-    if constexpr (std::is_same_v<T, C>) {
-      const std::int64_t wide = micro_.wide_columns;
-      if (by_columns && across == 1 && count >= wide) {
-        C part[kBlock];
-        for (std::int64_t i = 0; i < n; i += wide) {  // the last columns once more where fewer are left
-          const std::int64_t at = std::min(first + i, count - wide), skipped = first + i - at;
-          micro_.wide(k_, x, matrix + at, along, part);
-          std::copy_n(part + skipped, std::min(wide - skipped, n - i), sums + i);
-        }
-        return;
-      }
-    }
-    if (by_columns) return columns(matrix + first * across, across, along, x, n, sums);
-    for (std::int64_t i = 0; i < n; ++i) sums[i] = dot(matrix + (first + i) * across, along, x);
-  }
-
-  /// Lines of the matrix lie side by side: whole columns are scaled and added, for at most kBlock lines.
-  void columns(const T* matrix, std::int64_t across, std::int64_t along, const C* x, std::int64_t n,
-               C* sum) const {
-    C run[kBlock];
-    std::fill_n(sum, n, C{});
-    for (std::int64_t p = 0; p < k_; ++p) {
-      const C* values = load(matrix + p * along, across, n, run);
-      for (std::int64_t i = 0; i < n; ++i) sum[i] += values[i] * x[p];
-    }
-  }
-
-  /// One line times x, in 16 partial sums, added up as a tree.
-  C dot(const T* line, std::int64_t along, const C* x) const {
-    constexpr int kLanes = kLineLanes;
-    C lanes[kLanes] = {}, run[kBlock];
-    for (std::int64_t p0 = 0; p0 < k_; p0 += kBlock) {
-      const std::int64_t n = std::min(kBlock, k_ - p0);
-      const C* values = load(line + p0 * along, along, n, run);
-      std::int64_t p = 0;
-      for (; p + kLanes <= n; p += kLanes)
-        for (int l = 0; l < kLanes; ++l) lanes[l] += values[p + l] * x[p0 + p + l];
-      for (int l = 0; p < n; ++p, ++l) lanes[l] += values[p] * x[p0 + p];
-    }
-    for (int half = kLanes / 2; half > 0; half /= 2)
-      for (int l = 0; l < half; ++l) lanes[l] += lanes[l + half];
-    return lanes[0];
-  }
-
-  /// n elements `step` apart as C: in place where they are that already, else in `run`.
-  static const C* load(const T* from, std::int64_t step, std::int64_t n, C* run) {
-    if (step == 1) {
-      if constexpr (std::is_same_v<T, C>) return from;
-      widen(from, run, n);
-    } else {
-      for (std::int64_t i = 0; i < n; ++i) run[i] = static_cast<C>(from[i * step]);
-    }
-    return run;
   }
 
   const device::Bound* const epilogue_;
@@ -481,11 +458,13 @@ class Product {
   std::int64_t a_row_, a_col_, b_row_, b_col_;  // where there are no offsets
   const Matmul& call_;
   const Way way_;
-  bool packs_in_tiles_;  // panels of b, each where it is used
-  bool a_in_tiles_;      // panels of a, likewise
+  const WindowColumns<T>* const windows_;  // null: columns are packed, or adjacent at equal distances
+  bool packs_in_tiles_;                    // panels of b, each where it is used
+  bool a_in_tiles_;                        // panels of a, likewise
   const Micro<C>& micro_;
-  bool in_place_;    // … or, for few rows, read where they lie
-  bool a_in_place_;  // the same of a for few columns
+  const std::int64_t height_;  // of a panel of a
+  bool in_place_;              // … or, for few rows, read where they lie
+  bool a_in_place_;            // the same of a for few columns
   std::int64_t slab_ = 0, k0_ = 0, depth_ = 0;
   std::int64_t tile_rows_ = 0, tile_cols_ = 0;
   C* a_packed_ = nullptr;
@@ -515,6 +494,17 @@ bool split_batches(const Matmul& call) {
   return count > 1 && (count >= 4 * thread_count() || few || work < kSerialWork) && work < kSharedWork;
 }
 
+/// Columns of a tile of windows: its sums stay in cache, and there are tiles for all threads.
+std::int64_t window_tile(const Matmul& call) {
+  constexpr std::int64_t kMost = 2048, kLeast = 64, kSums = 16384;
+  std::int64_t cols = std::clamp(kSums / call.m / kLeast * kLeast, kTileCols, kMost);
+  const double work = static_cast<double>(call.m) * static_cast<double>(call.n) * static_cast<double>(call.k);
+  if (work < kSerialWork || split_batches(call)) return cols;
+  const std::int64_t row_tiles = (call.m + kTileRows - 1) / kTileRows;
+  while (cols > kLeast && row_tiles * ((call.n + cols - 1) / cols) < 4 * thread_count()) cols /= 2;
+  return cols;
+}
+
 class CpuLibrary final : public library::Library {
  public:
   std::size_t workspace_bytes(const Matmul& call) const override {
@@ -522,7 +512,8 @@ class CpuLibrary final : public library::Library {
     return dispatch(call.dtype, [&]<class T>() {
       const Shared<T> shared(call);
       const std::size_t items = split_batches(call) ? static_cast<std::size_t>(thread_count()) : 1;
-      return shared.bytes() + item_bytes<T>(shared.call()) * items;
+      const auto windows = WindowColumns<T>::of(shared.call(), window_tile(shared.call()));
+      return shared.bytes() + item_bytes<T>(shared.call(), windows ? &*windows : nullptr) * items;
     });
   }
 
@@ -537,8 +528,8 @@ class CpuLibrary final : public library::Library {
 
  private:
   template <class T>
-  static std::size_t item_bytes(const Matmul& call) {
-    const auto elements = static_cast<std::size_t>(Product<T>::workspace(call));
+  static std::size_t item_bytes(const Matmul& call, const WindowColumns<T>* windows) {
+    const auto elements = static_cast<std::size_t>(Product<T>::workspace(call, windows));
     return (elements * sizeof(typename ComputeOf<T>::type) + 63) / 64 * 64;
   }
 
@@ -550,8 +541,10 @@ class CpuLibrary final : public library::Library {
       std::fill(out, out + count * size, T{});
       return;
     }
+    const auto columns = WindowColumns<T>::of(call, window_tile(call));
+    const WindowColumns<T>* const windows = columns ? &*columns : nullptr;
     const auto one = [&](std::int64_t i, std::byte* memory) {
-      Product<T> product(call, i, static_cast<const T*>(call.a.data) + batch_offset(call, call.a, i),
+      Product<T> product(call, windows, i, static_cast<const T*>(call.a.data) + batch_offset(call, call.a, i),
                          static_cast<const T*>(call.b.data) + batch_offset(call, call.b, i),
                          call.epilogue ? nullptr : out + i * size);
       product.run(reinterpret_cast<typename ComputeOf<T>::type*>(memory));
@@ -562,7 +555,7 @@ class CpuLibrary final : public library::Library {
     }
     const double work = static_cast<double>(size) * static_cast<double>(call.k);
     const auto grain = static_cast<std::int64_t>(kSerialWork / 2 / work) + 1;
-    const std::size_t bytes = item_bytes<T>(call);
+    const std::size_t bytes = item_bytes<T>(call, windows);
     parallel_for(count, grain, [&](std::int64_t begin, std::int64_t end, int slot) {
       for (std::int64_t i = begin; i < end; ++i) one(i, workspace + static_cast<std::size_t>(slot) * bytes);
     });

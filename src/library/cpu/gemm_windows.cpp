@@ -1,0 +1,134 @@
+#include "library/cpu/gemm_windows.h"
+
+#include "library/cpu/gemm_shared.h"
+
+#include <cstdlib>
+
+namespace kiln::cpu {
+namespace {
+
+constexpr std::int64_t kNear = 1 << 20;        // bytes of an operand that a cache holds
+constexpr std::int64_t kMostStage = 64 << 10;  // elements of a stage: it stays in the second cache
+constexpr std::int64_t kMostSpread = 4;
+constexpr std::int64_t kLeastTile = 64;
+
+std::int64_t least_of(Lines lines, std::int64_t n) {
+  if (!lines.at) return std::min<std::int64_t>(0, (n - 1) * lines.stride);
+  return *std::min_element(lines.at, lines.at + n);
+}
+std::int64_t greatest_of(Lines lines, std::int64_t n) {
+  if (!lines.at) return std::max<std::int64_t>(0, (n - 1) * lines.stride);
+  return *std::max_element(lines.at, lines.at + n);
+}
+
+/// From the first to the last element that any product of a call reads.
+std::int64_t bytes_of(const library::Matmul& call) {
+  const Lines across{call.b.col_stride, call.b.col_offsets}, along{call.b.row_stride, call.b.row_offsets};
+  std::int64_t elements = greatest_of(across, call.n) - least_of(across, call.n) +
+                          greatest_of(along, call.k) - least_of(along, call.k) + 1;
+  for (int i = 0; i < call.batch_rank; ++i)
+    elements += (call.batch[i] - 1) * std::abs(call.b.batch_strides[i]);
+  return elements * static_cast<std::int64_t>(size_of(call.dtype));
+}
+
+}  // namespace
+
+WindowPlaces::WindowPlaces(const library::Matmul& call, std::int64_t tile, int lanes, bool converts)
+    : n_(call.n), tile_(round_up(std::min(tile, call.n), 2 * lanes)) {
+  const Lines across{call.b.col_stride, call.b.col_offsets}, along{call.b.row_stride, call.b.row_offsets};
+  find_columns(across);
+  if (call.n < lanes || 2 * packed_columns(lanes) > call.n) return;
+  if (converts || spread_ > 1 || bytes_of(call) > kNear) staged_ = find_runs(along, call.k);
+  if (!staged_) {
+    if (converts || spread_ > 1) return;
+    for (std::int64_t& place : places_) place += origin_;
+    for (std::int64_t p = 0; p < call.k; ++p) steps_.push_back(along[p]);
+  }
+  for (std::int64_t p = 0; p < std::min(call.k, kDepth); ++p) packed_steps_.push_back(p * lanes);
+  pays_ = true;
+}
+
+/// Places of columns in a stage: their offsets from the least, in units of the distance of neighbours.
+void WindowPlaces::find_columns(Lines across) {
+  spread_ = across[1] - across[0];
+  origin_ = least_of(across, n_);
+  bool fits = spread_ >= 1 && spread_ <= kMostSpread;
+  for (std::int64_t i = 0; fits && i < n_ && spread_ > 1; ++i) fits = (across[i] - origin_) % spread_ == 0;
+  if (!fits) spread_ = 1;
+  if (!across.at && across.stride == spread_) return;
+  places_.resize(static_cast<std::size_t>(n_));
+  ends_.resize(static_cast<std::size_t>(n_));
+  std::int64_t end = n_;
+  for (std::int64_t i = n_ - 1; i >= 0; --i) {
+    const auto at = static_cast<std::size_t>(i);
+    places_[at] = (across[i] - origin_) / spread_;
+    if (i + 1 < n_ && places_[at + 1] != places_[at] + 1) end = i + 1;
+    ends_[at] = end;
+  }
+}
+
+std::int64_t WindowPlaces::packed_columns(int lanes) const {
+  std::int64_t packed = 0;
+  for (std::int64_t i = 0; i < n_ && !ends_.empty(); i += lanes)
+    if (end_of(i) < std::min(i + lanes, n_)) packed += lanes;
+  return packed;
+}
+
+std::pair<std::int64_t, std::int64_t> WindowPlaces::span(std::int64_t begin, std::int64_t end) const {
+  if (places_.empty()) return {begin, end - 1};
+  const auto [least, greatest] = std::minmax_element(places_.begin() + begin, places_.begin() + end);
+  return {*least, *greatest};
+}
+
+/// The greatest distance of two places of a tile.
+std::int64_t WindowPlaces::widest_tile() const {
+  std::int64_t widest = 0;
+  for (std::int64_t i = 0; i < n_; i += tile_) {
+    const auto [least, greatest] = span(i, std::min(i + tile_, n_));
+    widest = std::max(widest, greatest - least);
+  }
+  return widest;
+}
+
+/// Steps whose elements a tile's columns share are one run. False: as much is copied as packing would
+bool WindowPlaces::find_runs(Lines along, std::int64_t k) {
+  const std::int64_t least = least_of(along, k);
+  struct Step {
+    std::int64_t phase, place, number;
+  };
+  std::vector<Step> some;
+  for (;; tile_ = round_up(tile_ / 2, kLeastTile)) {
+    const std::int64_t widest = widest_tile();
+    std::int64_t all = 0;
+    blocks_.clear();
+    stage_elements_ = 0;
+    steps_.assign(static_cast<std::size_t>(k), 0);
+    for (std::int64_t first = 0; first < k; first += kDepth) {
+      some.clear();
+      for (std::int64_t p = first; p < std::min(first + kDepth, k); ++p)
+        some.push_back({(along[p] - least) % spread_, (along[p] - least) / spread_, p});
+      const auto before = [](const Step& a, const Step& b) {
+        return a.phase != b.phase ? a.phase < b.phase : a.place < b.place;
+      };
+      if (!std::is_sorted(some.begin(), some.end(), before)) std::sort(some.begin(), some.end(), before);
+      std::vector<Run>& runs = blocks_.emplace_back();
+      std::int64_t to = 0, at = 0, phase = -1;  // of the run's first element
+      for (const Step& s : some) {
+        if (s.phase != phase || s.place - at >= runs.back().length + widest) {
+          if (phase >= 0) to += round_up(runs.back().length + widest, 16);
+          phase = s.phase, at = s.place;
+          runs.push_back({least + origin_ + at * spread_ + phase, 1, to});
+        }
+        runs.back().length = std::max(runs.back().length, s.place - at + 1);
+        steps_[static_cast<std::size_t>(s.number)] = to + s.place - at;
+      }
+      to += round_up(runs.back().length + widest, 16);
+      stage_elements_ = std::max(stage_elements_, to);
+      all += to;
+    }
+    if (4 * all > 3 * std::min(tile_, n_) * k) return false;
+    if (stage_elements_ <= kMostStage || tile_ <= kLeastTile) return true;
+  }
+}
+
+}  // namespace kiln::cpu

@@ -1,0 +1,185 @@
+// Products whose columns are windows: most lie side by side in memory at each step of the sum, as the points
+// of an image's row do for each element of a filter. Vectors of such columns are read where they lie, so that
+// nothing is packed but the few that reach over an end of a row. Packing would write each element of an image
+// as often as a filter has elements, and read it again.
+//
+// Halves, columns a few elements apart, and operands that no cache holds are staged first: what a tile's
+// columns read, for some steps of the sum, is copied as runs of elements, once. In a stage columns are
+// adjacent: of those s elements apart, every s-th element of a run is a run of its own.
+#pragma once
+
+#include "library/cpu/gemm_pack.h"
+#include "library/cpu/window_sums.h"
+#include "library/library.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <optional>
+#include <type_traits>
+#include <vector>
+
+namespace kiln::cpu {
+
+/// Where the columns of a product's second operand lie: the same for all products of a call.
+class WindowPlaces {
+ public:
+  static constexpr std::int64_t kDepth = 192;  // steps that are staged, and vectors packed for, at a time
+
+  /// `tile`: columns of a tile. `converts`: elements are of another type than their products.
+  WindowPlaces(const library::Matmul& call, std::int64_t tile, int lanes, bool converts);
+  /// Whether most vectors of columns are read where they lie, after staging.
+  bool pays() const { return pays_; }
+
+  std::int64_t tile() const { return tile_; }
+  bool staged() const { return staged_; }
+  std::int64_t stage_elements() const { return stage_elements_; }
+
+  /// Elements of the operand, `step` apart, that a stage has from `to` on: for a tile that spans `span`
+  /// places.
+  struct Run {
+    std::int64_t from, length, to;
+  };
+  std::int64_t step() const { return spread_; }
+  /// Of the steps from one, a multiple of kDepth, on. Their lengths are those of a tile with one place.
+  const std::vector<Run>& runs(std::int64_t first_step) const {
+    return blocks_[static_cast<std::size_t>(first_step / kDepth)];
+  }
+  /// The least and the greatest place of columns [begin, end), in elements of a stage.
+  std::pair<std::int64_t, std::int64_t> span(std::int64_t begin, std::int64_t end) const;
+
+  /// Of columns and of steps: in the stage where there is one, else in the operand.
+  Lines across() const { return {across_stride_, places_.empty() ? nullptr : places_.data()}; }
+  const std::int64_t* steps() const { return steps_.data(); }
+  const std::int64_t* packed_steps() const { return packed_steps_.data(); }
+  /// Behind the columns that are adjacent to one.
+  std::int64_t end_of(std::int64_t column) const {
+    return ends_.empty() ? n_ : ends_[static_cast<std::size_t>(column)];
+  }
+
+ private:
+  void find_columns(Lines across);
+  bool find_runs(Lines along, std::int64_t k);
+  std::int64_t packed_columns(int lanes) const;
+  std::int64_t widest_tile() const;
+
+  std::int64_t n_, tile_, spread_ = 1, origin_ = 0, across_stride_ = 1, stage_elements_ = 0;
+  bool staged_ = false, pays_ = false;
+  std::vector<std::int64_t> places_, ends_;  // none: one after the other, all adjacent
+  std::vector<std::int64_t> steps_, packed_steps_;
+  std::vector<std::vector<Run>> blocks_;
+};
+
+/// n elements `step` apart, side by side.
+template <class T, class C>
+void stage_run(const T* from, std::int64_t step, std::int64_t n, C* to) {
+  if constexpr (std::is_same_v<T, C>) {
+    if (step == 1) return void(std::memcpy(to, from, static_cast<std::size_t>(n) * sizeof(T)));
+  } else {
+    if (step == 1) return widen(from, to, n);
+  }
+  static const SumLevel level = best_sum_level();
+  if constexpr (std::is_same_v<T, float>)
+    if (step == 2) return every_second(level, from, to, n);
+  constexpr std::int64_t kTogether = 256;  // elements that are converted with those between them
+  if constexpr (kIsHalf<T>) {
+    alignas(64) C wide[kTogether];
+    const std::int64_t some = kTogether / step;
+    for (std::int64_t i = 0; i < n; i += some) {
+      const std::int64_t count = std::min(some, n - i);
+      widen(from + i * step, wide, (count - 1) * step + 1);
+      if constexpr (std::is_same_v<C, float>)
+        if (step == 2) {
+          every_second(level, wide, to + i, count);
+          continue;
+        }
+      for (std::int64_t j = 0; j < count; ++j) to[i + j] = wide[j * step];
+    }
+  } else {
+    for (std::int64_t i = 0; i < n; ++i) to[i] = from[i * step];
+  }
+}
+
+template <class T>
+class WindowColumns {
+ public:
+  using C = typename ComputeOf<T>::type;
+
+  /// Nothing where columns lie otherwise, or are of integers. `tile`: columns of a tile, for one row.
+  static std::optional<WindowColumns> of(const library::Matmul& call, std::int64_t tile) {
+    if constexpr (std::is_same_v<C, float> || std::is_same_v<C, double>) {
+      if (call.k == 0 || call.n < 2 || (!call.b.row_offsets && !call.b.col_offsets)) return std::nullopt;
+      WindowColumns columns(call, tile);
+      if (columns.places_.pays()) return columns;
+    }
+    return std::nullopt;
+  }
+
+  const WindowMicro<C>& micro() const { return micro_; }
+  /// Rows of a panel of a: nearly as many in each.
+  std::int64_t height() const { return height_; }
+  std::int64_t tile() const { return places_.tile(); }
+  /// Elements of a tile's memory for what is packed and staged.
+  std::int64_t memory() const { return packed_elements() + places_.stage_elements(); }
+
+  /// Some steps of a tile's columns: what next() reads.
+  struct Tile {
+    const C* from;
+    std::int64_t begin, n, step, depth;
+    C* packed;
+  };
+  /// Pre: `step` is a multiple of kDepth, `depth` at most kDepth. `memory`: of memory() elements.
+  Tile open(const T* b, std::int64_t begin, std::int64_t n, std::int64_t step, std::int64_t depth,
+            C* memory) const {
+    Tile t{nullptr, begin, n, step, depth, memory};
+    if (!places_.staged()) {
+      if constexpr (std::is_same_v<T, C>) t.from = b;
+      return t;
+    }
+    C* const stage = memory + packed_elements();
+    const auto [first, last] = places_.span(begin, begin + n);
+    for (const WindowPlaces::Run& r : places_.runs(step))
+      stage_run(b + r.from + first * places_.step(), places_.step(), r.length + last - first, stage + r.to);
+    t.from = stage - first;
+    return t;
+  }
+
+  /// The vector of a tile's columns from column c on; c becomes the column behind it. Columns in more than
+  /// one row are packed, as number `slot` of the tile.
+  WindowVector<C> next(const Tile& t, std::int64_t& c, int slot) const {
+    const Lines across = places_.across();
+    const std::int64_t lanes = micro_.lanes, end = std::min(places_.end_of(t.begin + c) - t.begin, t.n);
+    // the last columns of a row once more
+    const bool again = overlap_ && end >= lanes && places_.end_of(t.begin + end - lanes) >= t.begin + end;
+    const std::int64_t at = again ? std::min(c, end - lanes) : c;
+    if (end - at >= lanes) {
+      c = at + lanes;
+      return {t.from + across[t.begin + at], places_.steps() + t.step, at};
+    }
+    const std::int64_t used = std::min(lanes, t.n - c);
+    C* const packed = t.packed + slot * lanes * t.depth;
+    pack_panel(t.from, across.from(t.begin + c), Lines{0, places_.steps(), t.step}, used, lanes, t.depth,
+               packed);
+    c += used;
+    return {packed, places_.packed_steps(), at};
+  }
+
+ private:
+  WindowColumns(const library::Matmul& call, std::int64_t tile)
+      : micro_(window_micro<C>(best_sum_level(), call.strict)),
+        places_(call, tile, micro_.lanes, !std::is_same_v<T, C>) {
+    const std::int64_t panels = (call.m + micro_.rows - 1) / micro_.rows;
+    height_ = (call.m + panels - 1) / panels;
+    overlap_ = panels == 1 && call.k <= WindowPlaces::kDepth;
+    depth_ = std::min(call.k, WindowPlaces::kDepth);
+  }
+  std::int64_t packed_elements() const { return kMostWindowVectors * micro_.lanes * depth_; }
+
+  WindowMicro<C> micro_;
+  WindowPlaces places_;
+  std::int64_t height_ = 1, depth_ = 1;
+  bool overlap_ = false;  // vectors may share columns: each is summed at once
+};
+
+}  // namespace kiln::cpu
