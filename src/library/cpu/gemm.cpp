@@ -353,18 +353,19 @@ class Product {
   /// All columns of a tile that are windows. `memory`: of windows_->memory() elements.
   void windows_of(const Step& s, C* memory, C* to, std::int64_t ld) const {
     const WindowMicro<C>& micro = windows_->micro();
-    const auto tile = windows_->open(b_, s.col, s.cols, k0_ + s.begin, s.depth, memory);
-    const int most = window_vectors(height_);
-    for (std::int64_t c = 0; c < s.cols;) {
+    const auto tile = windows_->open(b_, s.col, k0_ + s.begin, s.depth, memory);
+    const auto most = static_cast<std::size_t>(window_vectors(height_));
+    for (std::size_t i = 0; i < tile.count(); i += most) {
       WindowVector<C> vectors[2 * kMostWindowVectors];
       int count = 0;
-      for (; count < most && c < s.cols; ++count) vectors[count] = windows_->next(tile, c, count);
+      for (; i + count < std::min(i + most, tile.count()); ++count)
+        vectors[count] = windows_->vector(tile, i + count, count);
       std::fill_n(vectors + count, kMostWindowVectors, vectors[count - 1]);
       for (std::int64_t r = 0; r < s.rows; r += height_) {
         const std::int64_t rows = std::min(height_, s.rows - r);
         const C* const a = a_packed_ + (s.row + r) * depth_ + s.begin * height_;
-        for (int i = 0; i < count; i += window_vectors(rows))
-          micro.sums[rows - 1](s.depth, a, height_, vectors + i, to + r * ld, ld, s.first);
+        for (int j = 0; j < count; j += window_vectors(rows))
+          micro.sums[rows - 1](s.depth, a, height_, vectors + j, to + r * ld, ld, s.first);
       }
     }
   }

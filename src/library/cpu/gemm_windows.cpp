@@ -33,19 +33,54 @@ std::int64_t bytes_of(const library::Matmul& call) {
 
 }  // namespace
 
-WindowPlaces::WindowPlaces(const library::Matmul& call, std::int64_t tile, int lanes, bool converts)
+WindowPlaces::WindowPlaces(const library::Matmul& call, std::int64_t tile, int lanes, bool converts,
+                           bool overlap)
     : n_(call.n), tile_(round_up(std::min(tile, call.n), 2 * lanes)) {
   const Lines across{call.b.col_stride, call.b.col_offsets}, along{call.b.row_stride, call.b.row_offsets};
   find_columns(across);
-  if (call.n < lanes || 2 * packed_columns(lanes) > call.n) return;
-  if (converts || spread_ > 1 || bytes_of(call) > kNear) staged_ = find_runs(along, call.k);
+  const bool short_rows = rows_are_short(lanes);
+  if (call.n < lanes || (short_rows && !overlap)) return;
+  const bool stages = converts || spread_ > 1 || short_rows;  // else it may
+  if (stages || bytes_of(call) > kNear) staged_ = find_runs(along, call.k);
   if (!staged_) {
-    if (converts || spread_ > 1) return;
+    if (stages) return;
     for (std::int64_t& place : places_) place += origin_;
     for (std::int64_t p = 0; p < call.k; ++p) steps_.push_back(along[p]);
+    find_tiles();
   }
+  stage_elements_ += lanes;  // what a vector of a short row has behind the last one
   for (std::int64_t p = 0; p < std::min(call.k, kDepth); ++p) packed_steps_.push_back(p * lanes);
-  pays_ = true;
+  std::size_t packed = 0, all = 0;
+  for (Tile& t : tiles_) {
+    find_vectors(t, lanes, overlap);
+    all += t.vectors.size();
+    for (const Vector& v : t.vectors) packed += v.used != 0;
+  }
+  pays_ = 2 * packed <= all;
+}
+
+/// Rows as short as a fraction of a vector are vectors, too, whose last elements are summed in vain: the next
+/// vector stores the sums that belong there, or they lie behind the tile.
+void WindowPlaces::find_vectors(Tile& tile, int lanes, bool overlap) const {
+  const std::int64_t n = std::min(tile_, n_ - tile.begin), least = lanes / 4;
+  const auto place = [&](std::int64_t c) {
+    return places_.empty() ? tile.begin + c : places_[static_cast<std::size_t>(tile.begin + c)];
+  };
+  for (std::int64_t c = 0; c < n;) {
+    const std::int64_t end = std::min(end_of(tile.begin + c) - tile.begin, n);
+    const bool again = overlap && end >= lanes && end_of(tile.begin + end - lanes) >= tile.begin + end;
+    const std::int64_t at = again ? std::min(c, end - lanes) : c;  // the last columns of a row once more
+    if (end - at >= lanes) {
+      tile.vectors.push_back({at, 0, place(at)});
+      c = at + lanes;
+    } else if (overlap && staged_ && end - c >= least) {
+      tile.vectors.push_back({c, 0, place(c)});
+      c = end;
+    } else {
+      tile.vectors.push_back({c, std::min<std::int64_t>(lanes, n - c), 0});
+      c += tile.vectors.back().used;
+    }
+  }
 }
 
 /// Places of columns in a stage: their offsets from the least, in units of the distance of neighbours.
@@ -67,27 +102,24 @@ void WindowPlaces::find_columns(Lines across) {
   }
 }
 
-std::int64_t WindowPlaces::packed_columns(int lanes) const {
+/// Whether half of the vectors would reach over ends of rows.
+bool WindowPlaces::rows_are_short(int lanes) const {
   std::int64_t packed = 0;
   for (std::int64_t i = 0; i < n_ && !ends_.empty(); i += lanes)
     if (end_of(i) < std::min(i + lanes, n_)) packed += lanes;
-  return packed;
+  return 2 * packed > n_;
 }
 
-std::pair<std::int64_t, std::int64_t> WindowPlaces::span(std::int64_t begin, std::int64_t end) const {
-  if (places_.empty()) return {begin, end - 1};
-  const auto [least, greatest] = std::minmax_element(places_.begin() + begin, places_.begin() + end);
-  return {*least, *greatest};
-}
-
-/// The greatest distance of two places of a tile.
-std::int64_t WindowPlaces::widest_tile() const {
-  std::int64_t widest = 0;
+/// Tiles, without their vectors.
+void WindowPlaces::find_tiles() {
+  tiles_.clear();
   for (std::int64_t i = 0; i < n_; i += tile_) {
-    const auto [least, greatest] = span(i, std::min(i + tile_, n_));
-    widest = std::max(widest, greatest - least);
+    const std::int64_t end = std::min(i + tile_, n_);
+    Tile& t = tiles_.emplace_back(Tile{i, i, end - 1, {}});
+    if (places_.empty()) continue;
+    const auto [least, greatest] = std::minmax_element(places_.begin() + i, places_.begin() + end);
+    t.least = *least, t.greatest = *greatest;
   }
-  return widest;
 }
 
 /// Steps whose elements a tile's columns share are one run. False: as much is copied as packing would
@@ -98,7 +130,9 @@ bool WindowPlaces::find_runs(Lines along, std::int64_t k) {
   };
   std::vector<Step> some;
   for (;; tile_ = round_up(tile_ / 2, kLeastTile)) {
-    const std::int64_t widest = widest_tile();
+    find_tiles();
+    std::int64_t widest = 0;
+    for (const Tile& t : tiles_) widest = std::max(widest, t.greatest - t.least);
     std::int64_t all = 0;
     blocks_.clear();
     stage_elements_ = 0;

@@ -27,8 +27,9 @@ class WindowPlaces {
  public:
   static constexpr std::int64_t kDepth = 192;  // steps that are staged, and vectors packed for, at a time
 
-  /// `tile`: columns of a tile. `converts`: elements are of another type than their products.
-  WindowPlaces(const library::Matmul& call, std::int64_t tile, int lanes, bool converts);
+  /// `tile`: columns of a tile. `converts`: elements are of another type than their products. `overlap`:
+  /// vectors may share columns, since each is summed at once.
+  WindowPlaces(const library::Matmul& call, std::int64_t tile, int lanes, bool converts, bool overlap);
   /// Whether most vectors of columns are read where they lie, after staging.
   bool pays() const { return pays_; }
 
@@ -46,26 +47,36 @@ class WindowPlaces {
   const std::vector<Run>& runs(std::int64_t first_step) const {
     return blocks_[static_cast<std::size_t>(first_step / kDepth)];
   }
-  /// The least and the greatest place of columns [begin, end), in elements of a stage.
-  std::pair<std::int64_t, std::int64_t> span(std::int64_t begin, std::int64_t end) const;
+  /// A vector of a tile's columns from one on. None `used`: it lies at `place`, in elements of a stage where
+  /// there is one, else of the operand; otherwise so many columns are packed.
+  struct Vector {
+    std::int64_t column, used, place;
+  };
+  /// In ascending order; each column's sum is in the last of those that have it.
+  struct Tile {
+    std::int64_t begin, least, greatest;  // the first column, and places
+    std::vector<Vector> vectors;
+  };
+  const Tile& tile_of(std::int64_t column) const { return tiles_[static_cast<std::size_t>(column / tile_)]; }
 
   /// Of columns and of steps: in the stage where there is one, else in the operand.
-  Lines across() const { return {across_stride_, places_.empty() ? nullptr : places_.data()}; }
+  Lines across() const { return {1, places_.empty() ? nullptr : places_.data()}; }
   const std::int64_t* steps() const { return steps_.data(); }
   const std::int64_t* packed_steps() const { return packed_steps_.data(); }
-  /// Behind the columns that are adjacent to one.
-  std::int64_t end_of(std::int64_t column) const {
-    return ends_.empty() ? n_ : ends_[static_cast<std::size_t>(column)];
-  }
 
  private:
   void find_columns(Lines across);
   bool find_runs(Lines along, std::int64_t k);
-  std::int64_t packed_columns(int lanes) const;
-  std::int64_t widest_tile() const;
+  bool rows_are_short(int lanes) const;
+  void find_tiles();
+  void find_vectors(Tile& tile, int lanes, bool overlap) const;
+  std::int64_t end_of(std::int64_t column) const {  // behind the columns that are adjacent to one
+    return ends_.empty() ? n_ : ends_[static_cast<std::size_t>(column)];
+  }
 
-  std::int64_t n_, tile_, spread_ = 1, origin_ = 0, across_stride_ = 1, stage_elements_ = 0;
+  std::int64_t n_, tile_, spread_ = 1, origin_ = 0, stage_elements_ = 0;
   bool staged_ = false, pays_ = false;
+  std::vector<Tile> tiles_;
   std::vector<std::int64_t> places_, ends_;  // none: one after the other, all adjacent
   std::vector<std::int64_t> steps_, packed_steps_;
   std::vector<std::vector<Run>> blocks_;
@@ -123,63 +134,55 @@ class WindowColumns {
   /// Elements of a tile's memory for what is packed and staged.
   std::int64_t memory() const { return packed_elements() + places_.stage_elements(); }
 
-  /// Some steps of a tile's columns: what next() reads.
+  /// Some steps of a tile's columns: what vector() reads.
   struct Tile {
+    const WindowPlaces::Tile& places;
     const C* from;
-    std::int64_t begin, n, step, depth;
+    std::int64_t step, depth;
     C* packed;
+    std::size_t count() const { return places.vectors.size(); }
   };
-  /// Pre: `step` is a multiple of kDepth, `depth` at most kDepth. `memory`: of memory() elements.
-  Tile open(const T* b, std::int64_t begin, std::int64_t n, std::int64_t step, std::int64_t depth,
-            C* memory) const {
-    Tile t{nullptr, begin, n, step, depth, memory};
+  /// Pre: `column` is the first of a tile, `step` a multiple of kDepth, `depth` at most kDepth. `memory`: of
+  /// memory() elements.
+  Tile open(const T* b, std::int64_t column, std::int64_t step, std::int64_t depth, C* memory) const {
+    Tile t{places_.tile_of(column), nullptr, step, depth, memory};
     if (!places_.staged()) {
       if constexpr (std::is_same_v<T, C>) t.from = b;
       return t;
     }
     C* const stage = memory + packed_elements();
-    const auto [first, last] = places_.span(begin, begin + n);
+    const std::int64_t first = t.places.least, span = t.places.greatest - first;
     for (const WindowPlaces::Run& r : places_.runs(step))
-      stage_run(b + r.from + first * places_.step(), places_.step(), r.length + last - first, stage + r.to);
+      stage_run(b + r.from + first * places_.step(), places_.step(), r.length + span, stage + r.to);
     t.from = stage - first;
     return t;
   }
 
-  /// The vector of a tile's columns from column c on; c becomes the column behind it. Columns in more than
-  /// one row are packed, as number `slot` of the tile.
-  WindowVector<C> next(const Tile& t, std::int64_t& c, int slot) const {
-    const Lines across = places_.across();
-    const std::int64_t lanes = micro_.lanes, end = std::min(places_.end_of(t.begin + c) - t.begin, t.n);
-    // the last columns of a row once more
-    const bool again = overlap_ && end >= lanes && places_.end_of(t.begin + end - lanes) >= t.begin + end;
-    const std::int64_t at = again ? std::min(c, end - lanes) : c;
-    if (end - at >= lanes) {
-      c = at + lanes;
-      return {t.from + across[t.begin + at], places_.steps() + t.step, at};
-    }
-    const std::int64_t used = std::min(lanes, t.n - c);
-    C* const packed = t.packed + slot * lanes * t.depth;
-    pack_panel(t.from, across.from(t.begin + c), Lines{0, places_.steps(), t.step}, used, lanes, t.depth,
-               packed);
-    c += used;
-    return {packed, places_.packed_steps(), at};
+  /// Vector number i of a tile; `slot`: where its columns are packed if they are.
+  WindowVector<C> vector(const Tile& t, std::size_t i, int slot) const {
+    const WindowPlaces::Vector& v = t.places.vectors[i];
+    if (v.used == 0) return {t.from + v.place, places_.steps() + t.step, v.column};
+    C* const packed = t.packed + slot * micro_.lanes * t.depth;
+    pack_panel(t.from, places_.across().from(t.places.begin + v.column), Lines{0, places_.steps(), t.step},
+               v.used, micro_.lanes, t.depth, packed);
+    return {packed, places_.packed_steps(), v.column};
   }
 
  private:
   WindowColumns(const library::Matmul& call, std::int64_t tile)
       : micro_(window_micro<C>(best_sum_level(), call.strict)),
-        places_(call, tile, micro_.lanes, !std::is_same_v<T, C>) {
-    const std::int64_t panels = (call.m + micro_.rows - 1) / micro_.rows;
-    height_ = (call.m + panels - 1) / panels;
-    overlap_ = panels == 1 && call.k <= WindowPlaces::kDepth;
-    depth_ = std::min(call.k, WindowPlaces::kDepth);
+        height_(height_of(call.m, micro_.rows)),
+        depth_(std::min(call.k, WindowPlaces::kDepth)),
+        places_(call, tile, micro_.lanes, !std::is_same_v<T, C>, height_ == call.m && depth_ == call.k) {}
+  static std::int64_t height_of(std::int64_t m, std::int64_t most) {
+    const std::int64_t panels = (m + most - 1) / most;
+    return (m + panels - 1) / panels;
   }
   std::int64_t packed_elements() const { return kMostWindowVectors * micro_.lanes * depth_; }
 
   WindowMicro<C> micro_;
+  std::int64_t height_, depth_;
   WindowPlaces places_;
-  std::int64_t height_ = 1, depth_ = 1;
-  bool overlap_ = false;  // vectors may share columns: each is summed at once
 };
 
 }  // namespace kiln::cpu

@@ -283,7 +283,9 @@ TEST(WindowColumnsOf, OperandsThatAreReadWhereTheyLie) {
   EXPECT_TRUE(taken(0.0f, {}));
   EXPECT_TRUE(taken(0.0f, {.height = 20, .width = 80, .stride = 2}));
   EXPECT_FALSE(taken(0.0f, {.width = 80, .stride = 5}));  // too far apart to be staged
-  EXPECT_FALSE(taken(0.0f, {.width = 9}));                // rows shorter than a vector
+  EXPECT_TRUE(taken(0.0f, {.width = 9}));                 // rows shorter than a vector
+  EXPECT_FALSE(taken(0.0f, {.width = 9, .filters = 64}));
+  EXPECT_FALSE(taken(0.0f, {.width = 5}));
   EXPECT_FALSE(taken(std::int32_t{}, {}));
   EXPECT_TRUE(taken(float16{}, {}));
   EXPECT_FALSE(taken(float16{}, {.kernel = 1}));  // each element is in one window alone: packed as well
@@ -295,7 +297,7 @@ TEST(WindowColumnsOf, OperandsThatAreReadWhereTheyLie) {
 /// What no cache holds is staged, in tiles whose stages one does.
 TEST(WindowColumnsOf, StagesOfLargeOperands) {
   const auto places = [](const Convolution& c) {
-    return WindowPlaces(WindowCall<float>(c).call, 2048, 16, false);
+    return WindowPlaces(WindowCall<float>(c).call, 2048, 16, false, false);
   };
   EXPECT_FALSE(places({.channels = 8, .height = 60, .width = 60}).staged());
   const WindowPlaces large = places({.channels = 80, .height = 60, .width = 60});
