@@ -76,20 +76,66 @@ __device__ __forceinline__ void add_before(T (&x)[Lanes], T before, T all, T& ca
   for (int v = 0; v < Lanes; ++v) x[v] = Op::of(x[v], first);
   carry = Op::of(all, carry);
 }
+
+// Sums of exponentials relative to the greatest value (`Relative` in reduce.cuh). While a thread's values are
+// none greater than what comes before them, each adds its exponential, relative to the greatest of them, to
+// one sum: no choice of which of two is relative to which, and one exponential a value. Any other thread
+// combines its values one after the other.
+template <class Op, int Lanes, class T>
+__device__ __forceinline__ Pair<T, T> own_total(const Pair<T, T> (&x)[Lanes], T (&sums)[Lanes]) {
+  T most = x[0].first;
+#pragma unroll
+  for (int v = 1; v < Lanes; ++v) most = greatest(most, x[v].first);
+  const T base = base_of(most);
+#pragma unroll
+  for (int v = 0; v < Lanes; ++v) {
+    sums[v] = Op::weight(x[v].first - base);
+    if (v > 0) sums[v] += sums[v - 1];
+  }
+  return {most, sums[Lanes - 1]};
+}
+template <class Op, int Lanes, class T>
+__device__ __forceinline__ void add_before(Pair<T, T> (&x)[Lanes], const T (&sums)[Lanes], T most,
+                                           Pair<T, T> first) {
+  if (most <= first.first && first.first - first.first == 0) {
+    const T weight = Op::weight(most - first.first);
+#pragma unroll
+    for (int v = 0; v < Lanes; ++v) x[v] = {first.first, sums[v] * weight + first.second};
+  } else {
+    x[0] = Op::of(x[0], first);
+#pragma unroll
+    for (int v = 1; v < Lanes; ++v) x[v] = Op::of(x[v], x[v - 1]);
+  }
+}
+
+/// `of_team(total, all)`: what comes before the thread in its team.
+template <class Op, int Lanes, class T, class OfTeam>
+__device__ __forceinline__ void scan_step(T (&x)[Lanes], T& carry, T& first, OfTeam of_team) {
+  T all;
+  if constexpr (is_relative<Op>::value) {
+    decltype(x[0].second) sums[Lanes];
+    const T own = own_total<Op>(x, sums);
+    first = Op::of(of_team(own, all), carry);
+    add_before<Op>(x, sums, own.first, first);
+    carry = Op::of(all, carry);
+  } else {
+    const T before = of_team(own_total<Op>(x), all);
+    add_before<Op>(x, before, all, carry, first);
+  }
+}
 template <class Op, int Lanes, class T>
 __device__ __forceinline__ void scan_thread(T (&x)[Lanes], T none, T& carry, T& first) {
-  const T all = own_total<Op>(x);
-  add_before<Op>(x, none, all, carry, first);
+  scan_step<Op>(x, carry, first, [&](T own, T& all) {
+    all = own;
+    return none;
+  });
 }
 template <class Op, int Team, int Lanes, class T>
 __device__ __forceinline__ void scan_team(T (&x)[Lanes], T none, T& carry, T& first, unsigned int members) {
-  T all;
-  const T before = scan_lanes<Op, Team>(own_total<Op>(x), none, all, members);
-  add_before<Op>(x, before, all, carry, first);
+  scan_step<Op>(x, carry, first,
+                [&](T own, T& all) { return scan_lanes<Op, Team>(own, none, all, members); });
 }
 template <class Op, int Threads, int Lanes, class T>
 __device__ __forceinline__ void scan_team(T (&x)[Lanes], T none, T& carry, T& first) {
-  T all;
-  const T before = scan_block<Op, Threads>(own_total<Op>(x), none, all);
-  add_before<Op>(x, before, all, carry, first);
+  scan_step<Op>(x, carry, first, [&](T own, T& all) { return scan_block<Op, Threads>(own, none, all); });
 }

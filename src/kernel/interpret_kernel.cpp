@@ -59,6 +59,9 @@ class Interpreter {
     if (l.kind == LoopKind::While) return while_loop(l, grid);
     const std::int64_t n = l.kind == LoopKind::Grid ? grid : static_cast<std::int64_t>(evaluate(l.extent));
     for (std::uint32_t a : l.accs) begin(accs_[a], k_.accs[a]);
+    for (std::size_t i = 0; i < l.inits.size(); ++i)
+      if (l.inits[i] != kNoExpr)
+        merge_parts(k_.customs[k_.accs[l.accs[i]].custom], accs_[l.accs[i]], evaluate(l.inits[i]));
     for (std::int64_t i = 0; i < n; ++i) {
       vars_[l.var] = i;
       block(l.body, grid);

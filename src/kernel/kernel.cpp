@@ -122,7 +122,8 @@ class KeyWriter {
     const bool given = l.kind == LoopKind::Grid && k_.threads.block == 0;
     const std::uint64_t extent = given || l.extent == kNoExpr ? kNoExpr : number(l.extent);
     std::vector<std::uint64_t> more;
-    for (ExprId e : l.inits) more.push_back(number(e));
+    for (ExprId e : l.inits) more.push_back(e == kNoExpr ? kNoExpr : number(e));
+    if (!l.inits.empty() && l.kind != LoopKind::While) more.push_back(kNoExpr);
     if (l.kind == LoopKind::While && l.condition != kNoExpr) more.push_back(number(l.condition));
     put(static_cast<std::uint64_t>(Stmt::Kind::Loop) | static_cast<std::uint64_t>(l.kind) << 8 |
         std::uint64_t{l.lanes} << 16 | std::uint64_t{l.var} << 32);

@@ -92,7 +92,8 @@ struct LoopDecl {
   ExprId extent =
       kNoExpr;  // Int64; ignored for the Grid loop, whose range is given at launch; While: or a condition
   std::vector<std::uint32_t> accs;  // accumulators that live across this loop's iterations
-  std::vector<ExprId> inits;        // While: values that they begin with
+  std::vector<ExprId> inits;        // While: values that they begin with. Other loops, on a GPU: none, or for
+                                    // each scan of a custom monoid the value that comes before it, or kNoExpr
   ExprId condition = kNoExpr;       // While without an extent: Bool
   std::vector<Stmt> body;
   std::uint16_t rows = 1;   // Serial: its iterations may be made in any order. Where threads share it, they

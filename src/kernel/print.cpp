@@ -229,8 +229,8 @@ class Printer {
       const LoopDecl& l = k_.loops[s.target];
       if (l.extent != kNoExpr && l.kind != LoopKind::Grid) count(l.extent, depth);
       var_depth_[l.var] = depth + 1;
+      for (ExprId e : l.inits) count(e, depth);
       if (l.kind == LoopKind::While) {
-        for (ExprId e : l.inits) count(e, depth);
         for (std::uint32_t a : l.accs) update_depth_[a] = depth + 1;
         if (l.condition != kNoExpr) count(l.condition, depth + 1);
       }
@@ -288,6 +288,7 @@ class Printer {
     for (std::size_t i = 0; i < l.accs.size(); ++i) {
       const AccDecl& a = k_.accs[l.accs[i]];
       head += cat(i ? ", a" : "  reducing a", l.accs[i], ": ", monoid_name(a), " ", info(a.type).short_name);
+      if (!l.inits.empty() && l.inits[i] != kNoExpr) head += " behind " + text_[l.inits[i]];
     }
     line(head + " {");
     ++indent_;

@@ -145,11 +145,16 @@ class Verifier {
                       " has no one end");
     if (l.kind != LoopKind::Grid && l.extent != kNoExpr)
       KILN_CHECK_THAT(use(l.extent) == DType::Int64, "extent of loop ", s.target);
-    KILN_CHECK_THAT(l.inits.size() == (is_while ? l.accs.size() : 0), "loop ", s.target,
+    KILN_CHECK_THAT(l.inits.size() == l.accs.size() || (l.inits.empty() && !is_while), "loop ", s.target,
                     " has other initial values");
-    for (std::size_t i = 0; i < l.inits.size(); ++i)
+    KILN_CHECK_THAT(l.inits.empty() || is_while || k_.threads.block > 0,
+                    "what comes before the scans of loop ", s.target);
+    for (std::size_t i = 0; i < l.inits.size(); ++i) {
+      if (l.inits[i] == kNoExpr && !is_while) continue;
       KILN_CHECK_THAT(l.accs[i] < accs_.size() && use(l.inits[i]) == k_.accs[l.accs[i]].type,
                       "initial value of state ", i);
+      KILN_CHECK_THAT(is_while || k_.accs[l.accs[i]].monoid == Monoid::Custom, "what comes before scan ", i);
+    }
     for (std::uint32_t a : l.accs) {
       KILN_CHECK_THAT(a < accs_.size() && accs_[a] == AccState::Unborn, "accumulator ", a, " of loop ",
                       s.target);

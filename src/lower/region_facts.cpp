@@ -136,6 +136,7 @@ void RegionLowering::measure() {
     if (e.kind == Entry::Kind::Reduce) reductions_.push_back({id, e.phase - 1, e.place});
     if (e.kind == Entry::Kind::Scan) scans_.push_back({id});
   }
+  find_starts();
 }
 
 // ---- schedule ----

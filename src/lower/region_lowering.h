@@ -435,6 +435,8 @@ class RegionLowering {
   AccDecl scan_decl(const Scan& s);
   std::uint32_t log_add_exp(DType type);
   bool runs_now(const Scan& s) const;
+  bool begins_behind(const AccDecl& acc) const;
+  void find_starts();
   void declare_scans(LoopDecl& outermost);
   void scan_updates(Body& body);
   void build_chain(), chain_totals(Body& body, E item, const Range& range);

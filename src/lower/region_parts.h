@@ -53,6 +53,9 @@ struct Reduction {
 
 struct Scan {
   EntryId entry;
+  // logaddexp of the scan and what stays the same along it, if that is all that reads the scan: the scan
+  // begins with `start` then, and its values are those of `joined`
+  EntryId joined = kNoEntry, start = kNoEntry;
   std::uint32_t acc = 0;  // of the loop being built
   // Chain: buffers of a chunk's own total and of all before it; Stripes: total
   std::uint32_t total = 0, prefix = 0;

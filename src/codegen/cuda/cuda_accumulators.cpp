@@ -155,6 +155,22 @@ void CudaEmitter::begin_accs(const LoopDecl& l) {
     s.lost = a.compensated ? fresh("lost") : std::string();
     if (!s.lost.empty()) declare(s.lost);
   }
+  for (std::size_t i = 0; i < l.inits.size(); ++i)
+    if (l.inits[i] != kNoExpr) begin_behind(l.accs[i], l.inits[i]);
+}
+
+/// Lets a scan begin with the value that comes before it.
+void CudaEmitter::begin_behind(std::uint32_t acc, ExprId first) {
+  const AccDecl& a = k_.accs[acc];
+  const AccState& s = accs_[acc];
+  KILN_CHECK_THAT(is_scan(acc) && !in_run_, "what comes before accumulator ", acc);
+  const auto set = [&](const std::string& place, const std::string& x) {
+    line(cat(s.name, place, " = ", lifted(a, x), ';'));
+  };
+  if (!s.lanes) return set("", value(first));
+  in_run_ = true;
+  set("[v]", lane(first));
+  end_run();
 }
 
 void CudaEmitter::update(const Stmt& st) {

@@ -214,6 +214,7 @@ class CudaEmitter {
   Walk walk(ExprId e, std::uint32_t var) const;
   bool ascends(ExprId index, std::uint32_t var) const;
   void begin_accs(const LoopDecl& l);
+  void begin_behind(std::uint32_t acc, ExprId first);
   void update(const Stmt& st);
   void end_accs(const LoopDecl& l);
   std::string combine_lanes(const AccDecl& a, const std::string& name, int first, int count) const;

@@ -23,7 +23,7 @@ bool CudaEmitter::is_relative(const AccDecl& a) const {
 /// Whether a custom monoid's structure must say how.
 bool CudaEmitter::combines_several(std::size_t custom) const {
   for (std::uint32_t id = 0; id < k_.accs.size(); ++id)
-    if (k_.accs[id].monoid == Monoid::Custom && k_.accs[id].custom == custom && !is_scan(id))
+    if (k_.accs[id].monoid == Monoid::Custom && k_.accs[id].custom == custom)
       return is_relative(k_.customs[custom]);
   return false;
 }

@@ -254,6 +254,7 @@ void Translator::loop(const LoopDecl& l) {
     while_loop(l);
     return end_accs(l);
   }
+  KILN_CHECK_THAT(l.inits.empty(), "scans that begin behind a value are a GPU's");
   const bool vector = l.kind == LoopKind::Vector;
   const bool grid = l.kind == LoopKind::Grid;
   const std::uint32_t first = grid ? kGridBegin : constant(0), end = grid ? kGridEnd : scalar(l.extent);

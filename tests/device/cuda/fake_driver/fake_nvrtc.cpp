@@ -107,6 +107,7 @@ static inline unsigned long long nanoseconds() {
   return t.tv_sec * 1000000000ull + t.tv_nsec;
 }
 static inline void __threadfence() {}
+static inline void __threadfence_block() {}
 static inline void __nanosleep(unsigned) {}
 template <class T> static T atomicAdd(T* at, T x) { T old = *at; *at = old + x; return old; }
 template <class T> static T atomicMax(T* at, T x) { T old = *at; *at = old > x ? old : x; return old; }
