@@ -7,6 +7,7 @@
 
 #include <kiln/dtype.h>
 
+#include <algorithm>
 #include <cstring>
 #include <type_traits>
 
@@ -97,27 +98,24 @@ KILN_PIECE void add_row(A* to, const T* from, std::int64_t n) {
   if (n & 1) add_1(to + i, from + i);
 }
 
-/// Rows whose values take some lines of a page together.
+/// Asks for the values of a later row: where rows are left out, the processor alone does not foresee them.
+/// Short rows have their values in lines that it does.
 template <class T>
-KILN_PIECE std::int64_t values_ahead(std::int64_t n) {
-  constexpr std::int64_t kBytes = 2048;
-  return kBytes / (n * static_cast<std::int64_t>(sizeof(T))) + 1;
-}
-template <class T>
-KILN_PIECE void fetch_values(const RowList& list, std::int64_t at, const T* values, std::int64_t n) {
-  const std::int64_t j = at < list.count ? at : list.count - 1;
+KILN_PIECE void fetch_values(const RowList& list, std::int64_t now, const T* values, std::int64_t n) {
+  constexpr std::int64_t kAhead = 2048, kShort = 128;  // bytes
+  const std::int64_t bytes = n * static_cast<std::int64_t>(sizeof(T));
+  if (bytes < kShort) return;
+  const std::int64_t j = std::min(now + kAhead / bytes + 1, list.count - 1);
   const auto* const from = reinterpret_cast<const char*>(values + list.values[j]);
-  for (std::int64_t b = 0; b < n * static_cast<std::int64_t>(sizeof(T)); b += 64)
-    __builtin_prefetch(from + b);
+  for (std::int64_t b = 0; b < bytes; b += 64) __builtin_prefetch(from + b);
 }
 
 /// N > 0: rows of so many elements.
 template <int N, class A, class T>
 KILN_ROWS void add_list(const RowList& list, A* elements, const T* values, std::int64_t n, bool cached) {
   if (cached) {
-    const std::int64_t ahead = values_ahead<T>(N > 0 ? N : n);
     for (std::int64_t j = 0; j < list.count; ++j) {
-      fetch_values(list, j + ahead, values, N > 0 ? N : n);
+      fetch_values(list, j, values, N > 0 ? N : n);
       add_row(elements + list.elements[j], values + list.values[j], N > 0 ? N : n);
     }
     return;
