@@ -88,6 +88,7 @@ void PlanMaker::choose_makers() {
     const NodeId made = only_owner(buffer);
     if (made == ir::kNoNode) continue;
     buffer_of_[made] = -1;
+    std::erase_if(regions_.refusals, [&](const plan::Refusal& r) { return r.producer == made; });
     makers_.push_back({plan_->steps[maker].index, plan_->steps[i].index, static_cast<std::size_t>(operand)});
   }
 }

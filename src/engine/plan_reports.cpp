@@ -100,7 +100,11 @@ void PlanMaker::add_facts(const Step& s, const std::function<RegionFacts&(const 
             {epilogues_[e].lowered.get(), plan_->epilogues[e].kernel, plan_->epilogues[e].verdict});
       };
       if (l.epilogue >= 0) add(l.epilogue, f);
-      if (l.maker >= 0) add(l.maker, facts_of(epilogues_[static_cast<std::size_t>(l.maker)].region));
+      if (l.maker >= 0) {
+        RegionFacts& of = facts_of(epilogues_[static_cast<std::size_t>(l.maker)].region);
+        add(l.maker, of);
+        of.stored = false;
+      }
       break;
     }
     case Step::Kind::Loop: facts_of(region_of_loop_[s.index]).library = true; break;

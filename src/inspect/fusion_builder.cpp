@@ -247,7 +247,7 @@ class Builder {
     else
       out_.after.kernels += static_cast<int>(f.kernels.size());
     out_.after.bytes += r.bytes;
-    out_.after.buffers += static_cast<int>(r.outputs.size());
+    if (f.stored) out_.after.buffers += static_cast<int>(r.outputs.size());
     out_.regions.push_back(std::move(r));
   }
 

@@ -36,6 +36,7 @@ struct RegionFacts {
   std::int64_t library_bytes = 0;  // that the call itself moves, each operand once
   double gain = 0;                 // of the region's variants, as measured
   bool tiles = false;              // the kernels are parts of the call, and move near memory alone
+  bool stored = true;              // false: a library call takes the results piece by piece
 };
 
 /// Nodes, regions, boundaries, near misses and totals; what an evaluation adds (trigger, difference, stored

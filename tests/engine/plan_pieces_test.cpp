@@ -5,6 +5,7 @@
 #include "needs_cpu.h"
 
 #include <kiln/config.h>
+#include <kiln/fusion_report.h>
 
 #include <vector>
 
@@ -67,6 +68,20 @@ TEST_F(PlanPieces, TheIndicesHaveNoLaunchOfTheirOwn) {
   const auto together = count([&] { histogram(positions(x, 100), 100).eval(); });
   EXPECT_EQ(together.launches + 1, apart.launches);
   EXPECT_EQ(together.library_calls, 1);
+}
+
+TEST_F(PlanPieces, ReportsSayThatNoMemoryLiesBetween) {
+  const Tensor x = numbers(1000001), at = positions(x, 100);
+  const auto report = [](std::vector<Tensor> results) {
+    const FusionRecorder recorder;
+    eval(results);
+    return recorder.last();
+  };
+  const FusionReport together = report({histogram(at, 100)}), stored = report({at, histogram(at, 100)});
+  EXPECT_EQ(together.after.kernels, stored.after.kernels);
+  EXPECT_EQ(together.after.buffers + 1, stored.after.buffers);
+  EXPECT_EQ(together.boundaries.size() + 1, stored.boundaries.size());
+  EXPECT_LE(together.after.bytes + 4 * 1000001, stored.after.bytes);
 }
 
 TEST_F(PlanPieces, IndicesThatSomebodyReadsAreStored) {
