@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <optional>
 #include <type_traits>
 #include <utility>
 
@@ -75,15 +76,21 @@ class Product {
       case Way::Thin: return ThinProduct<T>::workspace(call);
       case Way::Packed: break;
     }
-    const Micro<C>& micro = cpu::micro<C>(call.strict);
-    const std::int64_t rows = windows                     ? round_up(call.m, windows->height())
-                              : one_column_of_tiles(call) ? 0
-                                                          : round_up(call.m, micro.mr),
-                       cols = windows || one_row_of_tiles(call) ? 0 : round_up(call.n, micro.nr);
+    const std::int64_t rows = !windows && one_column_of_tiles(call) ? 0 : most_rows(call),
+                       cols = windows || one_row_of_tiles(call)
+                                  ? 0
+                                  : round_up(call.n, cpu::micro<C>(call.strict).nr);
     const std::int64_t slab = slab_of(call.k, rows + cols);
     const bool sums = slab < call.k && (call.epilogue || !std::is_same_v<T, C>);
     return round_up(rows * slab, 16) + round_up(cols * slab, 16) + (sums ? call.m * call.n : 0);
   }
+
+  /// Windows are asked for where operands are packed, all steps at one time.
+  static bool may_have_windows(const Matmul& call) {
+    return way_of(call) == Way::Packed && slab_of(call.k, most_rows(call)) == call.k;
+  }
+  /// The workspace is the same with windows and without.
+  static bool has_workspace_for_windows(const Matmul& call) { return one_row_of_tiles(call); }
 
   void run(C* workspace) {
     switch (way_) {
@@ -117,6 +124,10 @@ class Product {
     return call.epilogue ? call.epilogue->launch->work / static_cast<double>(batches(call)) : 0;
   }
 
+  /// Rows of packed panels, whose heights are those of windows or not.
+  static std::int64_t most_rows(const Matmul& call) {
+    return round_up(call.m, cpu::micro<C>(call.strict).mr) + (strided(call.b) ? 0 : call.m / 4);
+  }
   /// How a product is made.
   enum class Way { Vector, Direct, Thin, Packed };
   static Way way_of(const Matmul& call) {
@@ -513,7 +524,8 @@ class CpuLibrary final : public library::Library {
     return dispatch(call.dtype, [&]<class T>() {
       const Shared<T> shared(call);
       const std::size_t items = split_batches(call) ? static_cast<std::size_t>(thread_count()) : 1;
-      const auto windows = WindowColumns<T>::of(shared.call(), window_tile(shared.call()));
+      std::optional<WindowColumns<T>> windows;
+      if (!Product<T>::has_workspace_for_windows(shared.call())) windows = windows_of<T>(shared.call());
       return shared.bytes() + item_bytes<T>(shared.call(), windows ? &*windows : nullptr) * items;
     });
   }
@@ -529,6 +541,12 @@ class CpuLibrary final : public library::Library {
 
  private:
   template <class T>
+  static std::optional<WindowColumns<T>> windows_of(const Matmul& call) {
+    if (!Product<T>::may_have_windows(call)) return std::nullopt;
+    return WindowColumns<T>::of(call, window_tile(call));
+  }
+
+  template <class T>
   static std::size_t item_bytes(const Matmul& call, const WindowColumns<T>* windows) {
     const auto elements = static_cast<std::size_t>(Product<T>::workspace(call, windows));
     return (elements * sizeof(typename ComputeOf<T>::type) + 63) / 64 * 64;
@@ -542,7 +560,7 @@ class CpuLibrary final : public library::Library {
       std::fill(out, out + count * size, T{});
       return;
     }
-    const auto columns = WindowColumns<T>::of(call, window_tile(call));
+    const auto columns = windows_of<T>(call);
     const WindowColumns<T>* const windows = columns ? &*columns : nullptr;
     const auto one = [&](std::int64_t i, std::byte* memory) {
       Product<T> product(call, windows, i, static_cast<const T*>(call.a.data) + batch_offset(call, call.a, i),

@@ -37,22 +37,23 @@ WindowPlaces::WindowPlaces(const library::Matmul& call, std::int64_t tile, int l
                            bool overlap)
     : n_(call.n), tile_(round_up(std::min(tile, call.n), 2 * lanes)) {
   const Lines across{call.b.col_stride, call.b.col_offsets}, along{call.b.row_stride, call.b.row_offsets};
-  find_columns(across);
-  const bool short_rows = rows_are_short(lanes);
-  if (call.n < lanes || (short_rows && !overlap)) return;
+  find_rows(across);
+  const bool short_rows = !rows_.empty() && rows_are_short(lanes);
+  if (call.n < lanes || rows_.empty() || (short_rows && !overlap)) return;
   const bool stages = converts || spread_ > 1 || short_rows;  // else it may
   if (stages || bytes_of(call) > kNear) staged_ = find_runs(along, call.k);
   if (!staged_) {
     if (stages) return;
-    for (std::int64_t& place : places_) place += origin_;
+    for (Row& row : rows_) row.place += origin_;
     for (std::int64_t p = 0; p < call.k; ++p) steps_.push_back(along[p]);
     find_tiles();
   }
   stage_elements_ += lanes;  // what a vector of a short row has behind the last one
   for (std::int64_t p = 0; p < std::min(call.k, kDepth); ++p) packed_steps_.push_back(p * lanes);
   std::size_t packed = 0, all = 0;
+  std::size_t row = 0;
   for (Tile& t : tiles_) {
-    find_vectors(t, lanes, overlap);
+    find_vectors(t, row, lanes, overlap);
     all += t.vectors.size();
     for (const Vector& v : t.vectors) packed += v.used != 0;
   }
@@ -61,64 +62,79 @@ WindowPlaces::WindowPlaces(const library::Matmul& call, std::int64_t tile, int l
 
 /// Rows as short as a fraction of a vector are vectors, too, whose last elements are summed in vain: the next
 /// vector stores the sums that belong there, or they lie behind the tile.
-void WindowPlaces::find_vectors(Tile& tile, int lanes, bool overlap) const {
+void WindowPlaces::find_vectors(Tile& tile, std::size_t& row, int lanes, bool overlap) const {
   const std::int64_t n = std::min(tile_, n_ - tile.begin), least = lanes / 4;
-  const auto place = [&](std::int64_t c) {
-    return places_.empty() ? tile.begin + c : places_[static_cast<std::size_t>(tile.begin + c)];
-  };
+  tile.vectors.reserve(static_cast<std::size_t>(n / lanes + n / lanes / 4));
   for (std::int64_t c = 0; c < n;) {
-    const std::int64_t end = std::min(end_of(tile.begin + c) - tile.begin, n);
-    const bool again = overlap && end >= lanes && end_of(tile.begin + end - lanes) >= tile.begin + end;
+    while (rows_[row].end <= tile.begin + c) ++row;
+    const Row& r = rows_[row];
+    const std::int64_t end = std::min(r.end - tile.begin, n);
+    const bool again = overlap && end >= lanes && r.begin <= tile.begin + end - lanes;
     const std::int64_t at = again ? std::min(c, end - lanes) : c;  // the last columns of a row once more
     if (end - at >= lanes) {
-      tile.vectors.push_back({at, 0, place(at)});
+      tile.vectors.push_back({at, 0, r.place_of(tile.begin + at)});
       c = at + lanes;
     } else if (overlap && staged_ && end - c >= least) {
-      tile.vectors.push_back({c, 0, place(c)});
+      tile.vectors.push_back({c, 0, r.place_of(tile.begin + c)});
       c = end;
     } else {
-      tile.vectors.push_back({c, std::min<std::int64_t>(lanes, n - c), 0});
+      tile.vectors.push_back({c, std::min<std::int64_t>(lanes, n - c), static_cast<std::int64_t>(row)});
       c += tile.vectors.back().used;
     }
   }
 }
 
+void WindowPlaces::places_of(std::int64_t first, std::int64_t n, std::int64_t row, std::int64_t* to) const {
+  for (std::int64_t i = 0; i < n; ++i) {
+    while (rows_[static_cast<std::size_t>(row)].end <= first + i) ++row;
+    to[i] = rows_[static_cast<std::size_t>(row)].place_of(first + i);
+  }
+}
+
 /// Places of columns in a stage: their offsets from the least, in units of the distance of neighbours.
-void WindowPlaces::find_columns(Lines across) {
+void WindowPlaces::find_rows(Lines across) {
   spread_ = across[1] - across[0];
-  origin_ = least_of(across, n_);
-  bool fits = spread_ >= 1 && spread_ <= kMostSpread;
-  for (std::int64_t i = 0; fits && i < n_ && spread_ > 1; ++i) fits = (across[i] - origin_) % spread_ == 0;
-  if (!fits) spread_ = 1;
-  if (!across.at && across.stride == spread_) return;
-  places_.resize(static_cast<std::size_t>(n_));
-  ends_.resize(static_cast<std::size_t>(n_));
-  std::int64_t end = n_;
-  for (std::int64_t i = n_ - 1; i >= 0; --i) {
-    const auto at = static_cast<std::size_t>(i);
-    places_[at] = (across[i] - origin_) / spread_;
-    if (i + 1 < n_ && places_[at + 1] != places_[at] + 1) end = i + 1;
-    ends_[at] = end;
+  if (spread_ < 1 || spread_ > kMostSpread) spread_ = 1;
+  if (!across.at) {
+    if (across.stride == spread_) rows_.push_back({0, n_, 0});
+    return;
+  }
+  for (std::int64_t i = 0, begin = 0; i < n_; begin = i) {
+    while (++i < n_ && across.at[i] - across.at[i - 1] == spread_) continue;
+    rows_.push_back({begin, i, across.at[begin]});
+  }
+  origin_ = rows_[0].place;
+  for (const Row& r : rows_) origin_ = std::min(origin_, r.place);
+  for (Row& r : rows_) {
+    r.place -= origin_;
+    if (r.place % spread_ != 0) return rows_.clear();
+    r.place /= spread_;
   }
 }
 
 /// Whether half of the vectors would reach over ends of rows.
 bool WindowPlaces::rows_are_short(int lanes) const {
   std::int64_t packed = 0;
-  for (std::int64_t i = 0; i < n_ && !ends_.empty(); i += lanes)
-    if (end_of(i) < std::min(i + lanes, n_)) packed += lanes;
+  std::size_t row = 0;
+  for (std::int64_t i = 0; i < n_; i += lanes) {
+    while (rows_[row].end <= i) ++row;
+    if (rows_[row].end < std::min(i + lanes, n_)) packed += lanes;
+  }
   return 2 * packed > n_;
 }
 
 /// Tiles, without their vectors.
 void WindowPlaces::find_tiles() {
   tiles_.clear();
+  std::size_t row = 0;
   for (std::int64_t i = 0; i < n_; i += tile_) {
     const std::int64_t end = std::min(i + tile_, n_);
-    Tile& t = tiles_.emplace_back(Tile{i, i, end - 1, {}});
-    if (places_.empty()) continue;
-    const auto [least, greatest] = std::minmax_element(places_.begin() + i, places_.begin() + end);
-    t.least = *least, t.greatest = *greatest;
+    while (rows_[row].end <= i) ++row;
+    Tile& t = tiles_.emplace_back(Tile{i, rows_[row].place_of(i), rows_[row].place_of(i), {}});
+    for (std::size_t r = row; r < rows_.size() && rows_[r].begin < end; ++r) {
+      t.least = std::min(t.least, rows_[r].place_of(std::max(i, rows_[r].begin)));
+      t.greatest = std::max(t.greatest, rows_[r].place_of(std::min(end, rows_[r].end) - 1));
+    }
   }
 }
 

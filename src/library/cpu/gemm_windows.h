@@ -48,7 +48,7 @@ class WindowPlaces {
     return blocks_[static_cast<std::size_t>(first_step / kDepth)];
   }
   /// A vector of a tile's columns from one on. None `used`: it lies at `place`, in elements of a stage where
-  /// there is one, else of the operand; otherwise so many columns are packed.
+  /// there is one, else of the operand; otherwise so many columns are packed, from row number `place` on.
   struct Vector {
     std::int64_t column, used, place;
   };
@@ -59,25 +59,28 @@ class WindowPlaces {
   };
   const Tile& tile_of(std::int64_t column) const { return tiles_[static_cast<std::size_t>(column / tile_)]; }
 
-  /// Of columns and of steps: in the stage where there is one, else in the operand.
-  Lines across() const { return {1, places_.empty() ? nullptr : places_.data()}; }
+  /// Where columns lie that are packed, from `first` of all on, whose row is number `row`.
+  void places_of(std::int64_t first, std::int64_t n, std::int64_t row, std::int64_t* to) const;
+  /// Of steps: in the stage where there is one, else in the operand.
   const std::int64_t* steps() const { return steps_.data(); }
   const std::int64_t* packed_steps() const { return packed_steps_.data(); }
 
  private:
-  void find_columns(Lines across);
-  bool find_runs(Lines along, std::int64_t k);
+  /// Columns that are adjacent, in a stage at least.
+  struct Row {
+    std::int64_t begin, end, place;
+    std::int64_t place_of(std::int64_t column) const { return place + column - begin; }
+  };
+  void find_rows(Lines across);
   bool rows_are_short(int lanes) const;
+  bool find_runs(Lines along, std::int64_t k);
   void find_tiles();
-  void find_vectors(Tile& tile, int lanes, bool overlap) const;
-  std::int64_t end_of(std::int64_t column) const {  // behind the columns that are adjacent to one
-    return ends_.empty() ? n_ : ends_[static_cast<std::size_t>(column)];
-  }
+  void find_vectors(Tile& tile, std::size_t& row, int lanes, bool overlap) const;
 
   std::int64_t n_, tile_, spread_ = 1, origin_ = 0, stage_elements_ = 0;
   bool staged_ = false, pays_ = false;
+  std::vector<Row> rows_;
   std::vector<Tile> tiles_;
-  std::vector<std::int64_t> places_, ends_;  // none: one after the other, all adjacent
   std::vector<std::int64_t> steps_, packed_steps_;
   std::vector<std::vector<Run>> blocks_;
 };
@@ -163,8 +166,10 @@ class WindowColumns {
     const WindowPlaces::Vector& v = t.places.vectors[i];
     if (v.used == 0) return {t.from + v.place, places_.steps() + t.step, v.column};
     C* const packed = t.packed + slot * micro_.lanes * t.depth;
-    pack_panel(t.from, places_.across().from(t.places.begin + v.column), Lines{0, places_.steps(), t.step},
-               v.used, micro_.lanes, t.depth, packed);
+    std::int64_t at[kMostColumns];
+    places_.places_of(t.places.begin + v.column, v.used, v.place, at);
+    pack_panel(t.from, Lines{0, at}, Lines{0, places_.steps(), t.step}, v.used, micro_.lanes, t.depth,
+               packed);
     return {packed, places_.packed_steps(), v.column};
   }
 

@@ -294,6 +294,18 @@ TEST(WindowColumnsOf, OperandsThatAreReadWhereTheyLie) {
   EXPECT_FALSE(WindowColumns<float>::of(dense.call, 256).has_value());
 }
 
+/// Columns two apart of which some begin at odd elements have no places in one stage: they are packed.
+TEST(WindowColumnsOf, RowsThatDoNotBeginAtWholeSteps) {
+  WindowCall<float> call({.height = 20, .width = 80, .filters = 5, .stride = 2});
+  for (std::size_t i = call.columns.size() / 2; i < call.columns.size(); ++i) call.columns[i] -= 1;
+  EXPECT_FALSE(WindowColumns<float>::of(call.call, 256).has_value());
+  call();
+  for (std::int64_t r = 0; r < call.c.filters; ++r)
+    for (std::int64_t p = 0; p < call.c.points(); ++p)
+      ASSERT_EQ(call.out[static_cast<std::size_t>(r * call.c.points() + p)], call.expected(0, r, p))
+          << r << "," << p;
+}
+
 /// What no cache holds is staged, in tiles whose stages one does.
 TEST(WindowColumnsOf, StagesOfLargeOperands) {
   const auto places = [](const Convolution& c) {
