@@ -46,13 +46,14 @@ TEST(CudaAhead, ADivisorOfEachColumnIsPreparedOnce) {
   }
 }
 
-/// The sum over k of the lesser of x[i, k] and y[k, j].
-std::vector<std::string> of_pairs(std::int64_t rows, std::int64_t columns, std::int64_t length) {
+/// The sum over k, or another reduction, of the lesser of x[i, k] and y[k, j].
+std::vector<std::string> of_pairs(std::int64_t rows, std::int64_t columns, std::int64_t length,
+                                  Op reduction = Op::reduce_sum) {
   GraphBuilder b;
   const GraphBuilder::Extents dims{rows, columns, length};
   const NodeId x = b.leaf(f32, {rows, 1, length}), y = b.leaf(f32, {length, columns});
   const NodeId across = b.broadcast(b.reshape(b.permute(y, {1, 0}), {1, columns, length}), dims);
-  b.root(b.reduce(Op::reduce_sum, b.op(Op::minimum, {b.broadcast(x, dims), across}), 4));
+  b.root(b.reduce(reduction, b.op(Op::minimum, {b.broadcast(x, dims), across}), 4));
   return sources(b);
 }
 
@@ -68,6 +69,20 @@ TEST(CudaAhead, ResultsOfPairsAreComputedSeveralIterationsAtATime) {
         << list[0];
     EXPECT_EQ(count(list[0], "int64 i"), 0) << list[0];
     EXPECT_EQ(count(list[0], " += least("), 8) << list[0];
+    compiles(list);
+  }
+}
+
+/// A half of the columns that come next is loaded while the other half is computed, where sums leave
+/// registers for that.
+TEST(CudaAhead, ColumnsOfPairsComeByHalves) {
+  for (const Op reduction : {Op::reduce_max, Op::reduce_sum}) {
+    const auto list = of_pairs(8192, 4096, 64, reduction);
+    ASSERT_EQ(list.size(), 1u);
+    const bool halves = reduction == Op::reduce_max;
+    EXPECT_EQ(count(list[0], "for (int k = 2; k < 4; ++k)"), halves ? 2 : 0) << list[0];
+    EXPECT_EQ(count(list[0], "load<4>(in1"), halves ? 3 : 1) << list[0];
+    EXPECT_EQ(count(list[0], "__launch_bounds__(128, 4)"), halves ? 1 : 0) << list[0];
     compiles(list);
   }
 }

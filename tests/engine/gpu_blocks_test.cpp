@@ -78,6 +78,17 @@ TEST_F(GpuBlocks, OfPairsThatAreReduced) {
     }
 }
 
+/// The columns of pairs come by halves, of one group of four and of several.
+TEST_F(GpuBlocks, OfPairsWhoseColumnsComeByHalves) {
+  if (!cuda::computes()) GTEST_SKIP() << "kernels do not run on this driver";
+  for (const std::int64_t k : {4, 8, 20})
+    for (const DType type : {DType::Float32, DType::Float16})
+      same([type, k] {
+        const Tensor x = numbers({300, 1, k}, type), y = numbers({k, 512}, type);
+        return min(abs(x - swapaxes(y, 0, 1)), 2);
+      });
+}
+
 /// Filters whose elements are there for a part of the points, along rows too short for windows.
 TEST_F(GpuBlocks, OfSingleElements) {
   if (!cuda::computes()) GTEST_SKIP() << "kernels do not run on this driver";

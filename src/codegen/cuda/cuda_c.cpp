@@ -12,6 +12,7 @@ namespace kiln::codegen {
 
 // of a multiprocessor, at least, where a kernel says so: 64 registers each
 constexpr int kResidentThreads = 1024;
+constexpr int kOfTiles = 512;  // threads with registers for a tile's results and what they are made of next
 
 CudaEmitter::CudaEmitter(const Kernel& kernel, const std::string& symbol, int instances,
                          std::span<const ExprId> results, bool marked)
@@ -56,7 +57,10 @@ std::vector<CudaEmitter::Parameter> CudaEmitter::parameters() const {
 /// Told how many blocks are to be resident, the assembler keeps loads in flight instead of saving registers.
 std::string CudaEmitter::global() const {
   const int of_strips = strip_loads_ > 96 ? 512 : strip_loads_ > 64 ? 768 : kResidentThreads;
-  const int threads = keeps_loads_ ? kResidentThreads : strip_loads_ > 0 ? of_strips : 0;
+  const int threads = by_halves_         ? kOfTiles
+                      : keeps_loads_     ? kResidentThreads
+                      : strip_loads_ > 0 ? of_strips
+                                         : 0;
   const std::string resident =
       threads > 0 ? cat(", ", std::max(1, threads / k_.threads.block)) : std::string();
   return cat("extern \"C\" __global__ void __launch_bounds__(", k_.threads.block, resident, ") ", symbol_,

@@ -245,7 +245,8 @@ class CudaEmitter {
   std::string in_batches(const LoopDecl& l, const std::string& first, const std::string& end,
                          const Stage& ahead, const std::string& body);
   std::string by_vectors(const LoopDecl& l, const std::string& first, const std::string& end,
-                         const Together& loads, const std::string& body);
+                         const Together& loads, const Stage& ahead, const std::string& body);
+  int registers_of_accs() const;
   void deal(int rows);
   void vector_loop(const LoopDecl& l, const std::string& extent);
   std::string vectors(const LoopDecl& l, const std::string& i, Reach reach);
@@ -323,6 +324,7 @@ class CudaEmitter {
   std::vector<std::pair<ExprId, bool>> settled_;
   std::unordered_set<ExprId> same_, windows_, visited_;
   bool keeps_loads_ = false;     // loads of several iterations of a column are to be in flight together
+  bool by_halves_ = false;       // a tile's words come while others are computed
   std::size_t strip_loads_ = 0;  // of several rows of a thread, which are to be in flight together, too
 
   // The open run.

@@ -9,6 +9,8 @@ namespace kiln::codegen {
 constexpr int kUnrolled = 4;      // iterations of a short loop body that are in flight together
 constexpr std::size_t kTile = 4;  // results of a loop that have registers of their own
 constexpr double kNarrow = 4;     // bytes of an iteration, of which more are in flight together
+constexpr int kWords = 4;         // adjacent columns of a thread, where these are no narrow elements
+constexpr int kFewSums = 40;      // registers of accumulators that leave some for the next columns of a tile
 constexpr int kAhead = 24;        // registers of a thread for elements of all steps that are loaded ahead, …
 constexpr int kMostAhead = 40;    // … and where a map's are of one register each
 
@@ -233,7 +235,10 @@ void CudaEmitter::serial_loop(const LoopDecl& l, const std::string& extent) {
   open_scope(l, i);
   const Together outside = std::exchange(together_, {});
   if (staged) stage_ = {depth(), batch, elements ? kAhead : 0, {}, {}, {}};
-  if (!staged && l.steps > 1 && l.rows == 1) together_ = {depth(), l.var, l.steps, {}, {}, {}, {}};
+  const bool along = !staged && l.steps > 1 && l.rows == 1;
+  if (along) together_ = {depth(), l.var, l.steps, {}, {}, {}, {}};
+  if (along && tile && lanes_ > 1 && registers_of_accs() <= kFewSums)
+    stage_ = {depth(), l.steps, 0, {}, {}, {}};
   const bool gathered = (staged || in_flight) && together_.depth == 0 && gathers(l);
   if (gathered) gathering_.steps = batch;
   block(l.body);
@@ -243,7 +248,7 @@ void CudaEmitter::serial_loop(const LoopDecl& l, const std::string& extent) {
   const Together loads = std::exchange(together_, outside);
   once_ = once;
   if (!loads.loaded.empty()) {
-    here().text += by_vectors(l, first, end, loads, body);
+    here().text += by_vectors(l, first, end, loads, ahead, body);
   } else if (ahead.loaded.empty() && !gathered) {
     if (in_flight) line(cat("#pragma unroll ", scalars ? batch : kUnrolled));
     keeps_loads_ |= in_flight && scalars && l.rows > 1;
@@ -259,6 +264,12 @@ void CudaEmitter::serial_loop(const LoopDecl& l, const std::string& extent) {
     lane_ = lane;
     rows_ = 1;
   }
+}
+
+int CudaEmitter::registers_of_accs() const {
+  int all = 0;
+  for (const AccDecl& a : k_.accs) all += lanes_ * std::max(1, static_cast<int>(size_of(a.type)) / 4);
+  return all;
 }
 
 /// A serial loop by several iterations at a time, all of whose loads come first. Only the last ones ask which
@@ -286,14 +297,34 @@ std::string CudaEmitter::in_batches(const LoopDecl& l, const std::string& first,
   return out + cat("if (", base, " < ", end, ") {\n", part(true));
 }
 
-/// A serial loop whose extent is a multiple of the iterations that have loads together.
+/// A serial loop whose extent is a multiple of the iterations that have loads together. What else these load
+/// ahead comes by halves, each while the other half is computed: the assembler would let each wait for its
+/// load otherwise, to save registers.
 std::string CudaEmitter::by_vectors(const LoopDecl& l, const std::string& first, const std::string& end,
-                                    const Together& loads, const std::string& body) {
-  const std::string base = fresh("b"), i = cat("const ", index_type(), " i", l.var, " = ", base);
-  return cat("for (", index_type(), ' ', base, " = ", first, "; ", base, " < ", end, "; ", base,
-             " += ", loads.together, ") {\n", loads.declarations, "{\n", i, ";\n", loads.text, "}\n",
-             "#pragma unroll\nfor (int k = 0; k < ", loads.together, "; ++k) {\n", i, " + k;\n", body,
-             "}\n}\n");
+                                    const Together& loads, const Stage& ahead, const std::string& body) {
+  const int half = loads.together / 2;
+  const std::string base = fresh("b"), i = cat("const ", index_type(), " i", l.var, " = ");
+  const auto each = [&](int from, int to, const std::string& at, const std::string& text) {
+    return cat("#pragma unroll\nfor (int k = ", from, "; k < ", to, "; ++k) {\n", i, at, " + k;\n", text,
+               "}\n");
+  };
+  const auto load = [&](int from, int to, const std::string& at) {
+    std::string out;
+    for (const Stage::Level& level : ahead.levels)
+      if (!level.text.empty()) out += each(from, to, at, level.text);
+    return out;
+  };
+  std::string out = cat(index_type(), ' ', base, " = ", first, ";\n", ahead.declarations());
+  if (!ahead.loaded.empty()) out += cat("if (", base, " < ", end, ") {\n", load(0, half, base), "}\n");
+  out += cat("for (; ", base, " < ", end, "; ", base, " += ", loads.together, ") {\n", loads.declarations,
+             "{\n", i, base, ";\n", loads.text, "}\n", load(half, loads.together, base));
+  if (ahead.loaded.empty()) return out + each(0, loads.together, base, body) + "}\n";
+  by_halves_ |= lanes_ <= kWords;
+  const std::string next = fresh("n");
+  return out + each(0, half, base, body) +
+         cat("const ", index_type(), ' ', next, " = ", base, " + ", loads.together, " < ", end, " ? ", base,
+             " + ", loads.together, " : ", base, ";\n") +
+         load(0, half, next) + each(half, loads.together, base, body) + "}\n";
 }
 
 /// From here on a Vector loop is shared by a part of the team.
