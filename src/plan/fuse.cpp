@@ -94,8 +94,27 @@ bool Fuser::cheaper_inlined(std::size_t i) {
                        t_.traffic_ns(input_bytes);
   double inside = reads * t_.traffic_ns(input_bytes);
   for (const auto& [reader, times] : readers)
-    inside += time_for(groups_[reader], a.cost * static_cast<float>(times));
+    inside += time_for(groups_[reader], cost_again(a) * static_cast<float>(times));
   return inside < apart;
+}
+
+/// Primitives a point that a map takes where its readers make it again. A GPU looks the place of a gather up
+/// once for several points of an outer axis along which its indices are the same (lower/region_strips.cpp).
+float Fuser::cost_again(const Group& a) const {
+  constexpr float kElement = 2;  // at a place that is known
+  constexpr std::int64_t kRows = 8;
+  float cost = a.cost;
+  for (const NodeId n : a.nodes) {
+    const GraphNode& x = g_[n];
+    if (!t_.gpu || x.op != Op::gather) continue;
+    const ir::Dims indices = g_[x.in[1]].dims;
+    const std::size_t outer = x.dims.size() - indices.size();
+    std::int64_t alike = 1;
+    for (std::size_t d = 0; d < x.dims.size() && (d < outer || indices[d - outer] == 1); ++d)
+      alike *= x.dims[d];
+    if (alike >= kRows) cost -= std::max(0.0f, t_.cost_of(static_cast<int>(x.op)) - kElement);
+  }
+  return cost;
 }
 
 /// What so many primitives more a point add to a region's time: nothing while it waits for memory.

@@ -247,6 +247,7 @@ class Fuser {
   // ---- recomputation
   void inline_regions();
   bool cheaper_inlined(std::size_t i);
+  float cost_again(const Group& a) const;
   double time_for(const Group& b, float prims) const;
   double bytes_moved(std::initializer_list<const Group*> groups);
 

@@ -35,6 +35,26 @@ TEST_F(GpuStrips, ConvolutionsByChannels) {
   });
 }
 
+/// Elements between others along two axes are made in one kernel, beside two for the places.
+TEST_F(GpuStrips, InterpolationsAlongTwoAxes) {
+  for (const DType type : {DType::Float32, DType::Float16, DType::Float64})
+    for (const Shape& size : {Shape{28, 33}, Shape{7, 9}}) {
+      SCOPED_TRACE(::testing::Message() << name(type) << ' ' << size);
+      const auto run = [&] {
+        const Tensor x = numbers({64, 9, 14, 15}, type);
+        return nn::interpolate(x, size, nn::Interpolation::Linear).astype(DType::Float64).to_vector<double>();
+      };
+      const std::vector<double> here = run();
+      Config c = config();
+      c.device = "cpu";
+      const ScopedConfig scope(c);
+      const std::vector<double> there = run();
+      ASSERT_EQ(here.size(), there.size());
+      for (std::size_t i = 0; i < here.size(); ++i)
+        ASSERT_NEAR(here[i], there[i], type == DType::Float16 ? 0.02 : 1e-4) << i;
+    }
+}
+
 TEST_F(GpuStrips, StencilsOfShortRows) {
   for (const DType type : {DType::Float32, DType::Float16})
     for (const Shape& shape : {Shape{6, 20011, 6}, Shape{25, 7001, 6}, Shape{150, 31, 41}})

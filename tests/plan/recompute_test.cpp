@@ -28,6 +28,34 @@ schedule::Target target() {
 
 bool stored(const GraphBuilder& b, NodeId id) { return fuse(b.graph, target()).stored[id]; }
 
+/// x between its elements at two rows of indices along an axis.
+NodeId between(GraphBuilder& b, NodeId x, std::size_t axis, std::int64_t extent) {
+  GraphBuilder::Extents dims(b.graph[x].dims.begin(), b.graph[x].dims.end()), along(dims.size() - axis, 1);
+  dims[axis] = along[0] = extent;
+  const auto at = [&] {
+    return b.add(Op::gather, {x, b.leaf(DType::Int32, along)}, ir::Gather{axis}, {.dims = dims});
+  };
+  const NodeId low = at(), weight = b.broadcast(b.leaf(DType::Float32, along), dims);
+  return b.op(Op::add, {b.op(Op::multiply, {b.op(Op::subtract, {at(), low}), weight}), low});
+}
+
+/// A GPU looks places that are the same along an outer axis up once for some rows: elements between others
+/// along two axes are one kernel.
+TEST(Recompute, PlacesThatAreAlikeAlongAnOuterAxisAreLookedUpAgain) {
+  schedule::Target t = target();
+  t.prims_per_ns = 8448;
+  t.op_cost[static_cast<std::size_t>(Op::gather)] = 8;
+  for (const bool alike : {true, false}) {
+    GraphBuilder b;
+    const NodeId x = b.leaf(
+        DType::Float32, alike ? GraphBuilder::Extents{32768, 28, 28} : GraphBuilder::Extents{28, 28, 32768});
+    const std::size_t first = alike ? 1 : 0;
+    const NodeId one = between(b, x, first, 81);
+    b.root(between(b, one, first + 1, 75));
+    EXPECT_EQ(fuse(b.graph, t).stored[one], !alike);
+  }
+}
+
 TEST(Recompute, AHalfShownAsFloatIsNotStored) {
   GraphBuilder b;
   const NodeId x = b.leaf(DType::BFloat16, {512, 4096}), wide = b.cast(x, DType::Float32);
