@@ -23,7 +23,8 @@ constexpr double kApart =
     4;  // times that memory takes where each lane goes along a short row far from the others'
 constexpr std::int64_t kWarpsRow =
     256;  // elements of a row, or vectors, that a warp goes along; longer ones a block
-constexpr double kMargin = 1.03;  // what a nest must bring at least
+constexpr double kCombined = 300;  // primitives for which a warp could combine its lanes
+constexpr double kMargin = 1.03;   // what a nest must bring at least
 
 std::int64_t along(const Facts& f, int level) {
   std::int64_t n = 1;
@@ -184,7 +185,10 @@ bool nest_pays(const NestFacts& f, const Target& t) {
   const auto time = [&](double prims, double bytes) {
     return t.launch_ns + std::max(prims / t.prims_per_ns, t.traffic_ns(bytes));
   };
-  const double one = t.launch_ns + (time(f.prims, f.bytes) - t.launch_ns) / busy;
+  // A team's lanes come together at the end of each row that they share.
+  const double combined =
+      t.gpu && !across ? kCombined * static_cast<double>(f.kept) * static_cast<double>(f.outer) : 0;
+  const double one = t.launch_ns + (time(f.prims + combined, f.bytes) - t.launch_ns) / busy;
   const double two = time(f.apart[0].prims, f.apart[0].bytes) + time(f.apart[1].prims, f.apart[1].bytes);
   return one * kMargin <= two;
 }

@@ -65,6 +65,28 @@ TEST(Schedule, NestsOfAGpuReadStretchesOfMemory) {
   EXPECT_FALSE(nest_pays(n, t));
 }
 
+/// A warp combines its lanes for each row: where rows are short and made of much, they are a kernel of their
+/// own.
+TEST(Schedule, NestsOfAGpuCountWhatRowsTakeToCombine) {
+  Target t = gpu_target();
+  t.prims_per_ns = 8448;
+  t.bytes_per_ns = t.cached_bytes_per_ns = 3000;
+  t.launch_ns = 3000;
+  NestFacts n;
+  n.kept = 1 << 20;
+  n.outer = 16;
+  n.innermost = n.last = 64;
+  n.last_level = 0;
+  n.bytes = 1.4e8;
+  n.prims = 5.4e9;
+  n.apart[0] = {n.prims, 2e8};
+  n.apart[1] = {1.7e7, 2e8};
+  EXPECT_FALSE(nest_pays(n, t));
+  n.kept = 1 << 14;  // the same of longer rows
+  n.innermost = n.last = 4096;
+  EXPECT_TRUE(nest_pays(n, t));
+}
+
 TEST(Schedule, LongHeldRowsFillTwoThirdsOfAGpusBlocksInFewSizes) {
   const Target t = gpu_target();
   for (const int vector : {4, 8})
