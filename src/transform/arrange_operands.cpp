@@ -15,7 +15,10 @@
 namespace kiln::transform {
 namespace {
 
-constexpr std::int64_t kLeastReads = 8;         // of each element of an operand
+constexpr std::int64_t kLeastReads = 8;  // of each element of an operand
+// Elements from which fewer bytes of each are read sooner. Fewer elements are stored as they are computed
+// with: a kernel that converts them would store them in their old order.
+constexpr std::int64_t kLeastNarrow = 1 << 16;
 constexpr std::int64_t kLeastPoints = 1 << 22;  // below, another kernel takes longer
 
 /// The axes of a reduction over pairs, from the end of the extents.
@@ -107,7 +110,9 @@ class Arranger {
   NodeId arrange(NodeId x, SourceLocation loc, const Pair& pair) {
     add_.loc = loc;
     const DType dtype = g_[x].dtype;
-    while (g_[x].op == Op::cast && size_of(g_[g_[x].in[0]].dtype) < size_of(g_[x].dtype)) x = g_[x].in[0];
+    while (g_[x].numel >= kLeastNarrow && g_[x].op == Op::cast &&
+           size_of(g_[g_[x].in[0]].dtype) < size_of(g_[x].dtype))
+      x = g_[x].in[0];
     const std::size_t rank = g_[x].dims.size(), a = rank - 1 - pair.across, k = rank - 1 - pair.reduced;
     ir::Permute exchanged;
     for (std::size_t axis = 0; axis < rank; ++axis)

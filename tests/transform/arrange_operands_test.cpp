@@ -38,6 +38,21 @@ TEST(ArrangeOperands, WhatIsReadOnceOrShortStays) {
   EXPECT_EQ(arranged({65536, 1, 16}, {8, 16}, {65536, 8, 16}, 4), 0);      // few results side by side
 }
 
+/// A few elements are stored as what they are converted to, many as what they are read from.
+TEST(ArrangeOperands, FewElementsAreConvertedFirst) {
+  for (const std::int64_t columns : {256, 8192}) {
+    GraphBuilder b;
+    const GraphBuilder::Extents all{2048, columns, 16};
+    const NodeId left = b.broadcast(b.leaf(DType::Float32, {2048, 1, 16}), all),
+                 right = b.cast(b.leaf(DType::Float16, {columns, 16}), DType::Float32);
+    b.root(b.reduce(Op::reduce_max, b.op(Op::subtract, {left, b.broadcast(right, all)}), 4));
+    arrange_operands(b.graph, 32);
+    ir::verify(b.graph);
+    for (const auto& n : b.graph.nodes)
+      if (n.op == Op::arrange) EXPECT_EQ(n.dtype, columns == 256 ? DType::Float32 : DType::Float16);
+  }
+}
+
 TEST(ArrangeOperands, KeepsValues) {
   GraphBuilder b;
   const NodeId x = b.leaf(DType::Float32, {4096, 1, 2}), y = b.leaf(DType::Float32, {512, 2});
