@@ -10,7 +10,7 @@
 
 namespace kiln::cpu {
 
-constexpr std::int64_t kResolvedAtOnce = 1024;  // indices
+constexpr std::int64_t kResolvedAtOnce = 512;  // indices
 
 inline std::size_t aligned(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
 
