@@ -506,9 +506,10 @@ bool split_batches(const Matmul& call) {
   return count > 1 && (count >= 4 * thread_count() || few || work < kSerialWork) && work < kSharedWork;
 }
 
-/// Columns of a tile of windows: its sums stay in cache, and there are tiles for all threads.
+/// Columns of a tile of windows: sums of few rows stay in the first cache, and there are tiles for all
+/// threads.
 std::int64_t window_tile(const Matmul& call) {
-  constexpr std::int64_t kMost = 2048, kLeast = 64, kSums = 16384;
+  constexpr std::int64_t kMost = 2048, kLeast = 64, kSums = 4096;
   std::int64_t cols = std::clamp(kSums / call.m / kLeast * kLeast, kTileCols, kMost);
   const double work = static_cast<double>(call.m) * static_cast<double>(call.n) * static_cast<double>(call.k);
   if (work < kSerialWork || split_batches(call)) return cols;
