@@ -155,11 +155,22 @@ constexpr Kind kLoopKinds[] = {Kind::Loop,   Kind::Loop,         Kind::Loop,    
                                Kind::Window, Kind::Reshape,      Kind::Permute, Kind::Another, Kind::Gather,
                                Kind::Cast,   Kind::Evaluate};
 
+/// The extents of a leaf that no cache of one core holds, and whose results may leave the caches.
+std::vector<std::int64_t> huge_dims(Draw& d) {
+  switch (d.below(5)) {
+    case 0: return {d.between(1'500'000, 3'000'000)};
+    case 1: return {d.between(1, 40), d.between(50'000, 75'000)};
+    case 2: return {d.between(200'000, 300'000), d.between(1, 10)};
+    case 3: return {d.between(2'000, 9'000), d.between(120, 330)};
+    default: return {d.between(100, 200), d.between(90, 130), d.between(60, 120)};
+  }
+}
+
 /// `custom`: of 100 instructions so many are calls of the program's own kernels.
-Program random_program(std::uint64_t seed, std::span<const Kind> kinds, int custom = 0) {
+Program random_program(std::uint64_t seed, std::span<const Kind> kinds, int custom = 0, bool huge = false) {
   Draw d(seed);
   Program p;
-  const bool large = d.chance(12);  // long reductions, several threads
+  const bool large = d.chance(12) || huge;  // long reductions, several threads
   const bool one_type = d.chance(60);
   const DType main_type = d.chance(60) ? DType::Float32 : static_cast<DType>(d.below(kDTypeCount));
   auto dtype = [&] {
@@ -176,6 +187,7 @@ Program random_program(std::uint64_t seed, std::span<const Kind> kinds, int cust
   };
   auto dims = [&] {
     std::vector<std::int64_t> s;
+    if (huge) return huge_dims(d);
     if (large) {
       switch (d.below(4)) {
         case 0: return std::vector<std::int64_t>{d.between(20000, 70000)};
@@ -257,6 +269,12 @@ Program random_program(std::uint64_t seed, std::span<const Kind> kinds, int cust
 }  // namespace
 
 Program random_program(std::uint64_t seed) { return random_program(seed, kAnyKinds); }
+
+Program random_huge(std::uint64_t seed) {
+  std::vector<Kind> kinds(std::begin(kAnyKinds), std::end(kAnyKinds));
+  std::erase(kinds, Kind::Matmul);  // the interpreter's takes minutes
+  return random_program(seed, kinds, 0, true);
+}
 
 Program random_loops(std::uint64_t seed) { return random_program(seed, kLoopKinds); }
 

@@ -98,6 +98,9 @@ Program random_program(std::uint64_t seed);
 /// One whose values mostly come from loops: several results of one loop are read and wanted together.
 Program random_loops(std::uint64_t seed);
 
+/// One whose leaves have millions of elements.
+Program random_huge(std::uint64_t seed);
+
 /// One with calls of kernels of the program's own.
 Program random_customs(std::uint64_t seed);
 

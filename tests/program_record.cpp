@@ -96,6 +96,12 @@ Value Recorder::fitted(const Value& b, const Shape& dims, Draw& d) {
     widths[static_cast<std::size_t>(a)] = {0, (d.chance(50) ? 1 : dims[at]) - have[a]};
     change = true;
   }
+  double padded_to = 1;
+  for (int a = 0; a < have.rank(); ++a)
+    padded_to *= static_cast<double>(have[a] + widths[static_cast<std::size_t>(a)].second);
+  if (padded_to > static_cast<double>(std::max({4 * kMaxElements, have.numel(), dims.numel()})))
+    for (int a = 0; a < have.rank(); ++a)  // too large alone
+      if (auto& width = widths[static_cast<std::size_t>(a)].second; width > 0) width = 1 - have[a];
   Value out = change ? padded(b, widths, 1) : b;
   double n = 1;
   const Shape shape = out.tensor.shape();

@@ -252,6 +252,12 @@ TEST(Fuzz, FusedProgramsEqualTheInterpreter) {
   fuzz(testing::kEngines[0], number("KILN_TEST_FUZZ_SEED", 1), number("KILN_TEST_FUZZ_SECONDS", 20));
 }
 
+TEST(Fuzz, ProgramsOfLargeArraysEqualTheInterpreter) {
+  fuzz(
+      "large", number("KILN_TEST_FUZZ_SEED", 1) + 13000000, number("KILN_TEST_FUZZ_SECONDS", 20) / 2,
+      [](const test::Program& p) { return compare(p, testing::kEngines[0], false); }, test::random_huge);
+}
+
 TEST(Fuzz, ProgramsRunOpByOpEqualTheInterpreter) {
   fuzz(testing::kEngines[1], number("KILN_TEST_FUZZ_SEED", 1) + 1000000,
        number("KILN_TEST_FUZZ_SECONDS", 20) / 2);
