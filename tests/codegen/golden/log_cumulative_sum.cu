@@ -23,6 +23,8 @@ struct Custom0 {
     const float t1 = (earlier.first + t0);
     return t1;
   }
+  typedef void Relative;
+  static __device__ __forceinline__ float weight(float d) { return exp2_flushed(d * 0x1.715476p+0f); }
 };
 extern "C" __global__ void __launch_bounds__(1024) kiln_test(
     const float* __restrict__ in0,
