@@ -2,6 +2,7 @@
 // ahead, and values are those of the interpreter on every instruction set.
 #include "cache/temporary_directory.h"
 #include "codegen/on_target.h"
+#include "counted.h"
 #include "needs_cpu.h"
 
 #include <gtest/gtest.h>
@@ -92,6 +93,7 @@ int requests(const std::string& text) {
 
 TEST(LlvmGather, RowsOfLargeTablesAreAskedForAhead) {
   KILN_NEEDS_CPU();
+  KILN_NEEDS_COMPILER();
   for (const std::int64_t row : {7, 32, 1000}) {
     const Tensor large = table(DType::Float16, kTableBytes, row),
                  small = table(DType::Float16, 16 << 10, row);

@@ -2,6 +2,7 @@
 // conversions matter most: without F16C they are integer arithmetic.
 #include "cache/temporary_directory.h"
 #include "codegen/on_target.h"
+#include "counted.h"
 #include "needs_cpu.h"
 
 #include <gtest/gtest.h>
@@ -198,6 +199,7 @@ std::string llvm_ir_of(const std::string& target, F make) {
 /// the operand, on a page that is not there. So the address of a load with a predicate is chosen.
 TEST(LlvmIr, LoadsWithAPredicateNeverNameAnAddressBeyondTheirOperand) {
   KILN_NEEDS_CPU();
+  KILN_NEEDS_COMPILER();
   for (const std::string& target : testing::cpu_targets()) {
     const std::string text = llvm_ir_of(target, [] {
       const Tensor x = small_numbers(DType::Float32, {5000}, 1), y = small_numbers(DType::Float32, {3000}, 2);
@@ -237,6 +239,7 @@ TEST(LlvmIr, LongBodiesEndInsideAVectorOnEveryTarget) {
 /// Without registers of masks code generation makes a branch for each lane of a mask.
 TEST(LlvmIr, NoMaskedAccessesWhereTheTargetHasNone) {
   KILN_NEEDS_CPU();
+  KILN_NEEDS_COMPILER();
   for (const std::string& target : testing::cpu_targets()) {
     if (target != "avx2" && target != "sse4.2") continue;
     const std::string text = llvm_ir_of(target, [] {
@@ -256,6 +259,7 @@ TEST(LlvmIr, NoMaskedAccessesWhereTheTargetHasNone) {
 /// Vectors of a running logsumexp in which nothing is greater than all before take one exponential a lane.
 TEST(LlvmIr, RunningLogsumexpsAddWhereTheMaximumStays) {
   KILN_NEEDS_CPU();
+  KILN_NEEDS_COMPILER();
   const std::string text = llvm_ir_of(
       "", [] { return std::vector<Tensor>{logcumsumexp(small_numbers(DType::Float32, {3, 3001}, 1), 1)}; });
   const std::size_t other = text.find("\ngreater:"), arm = text.find("\nbelow:"),

@@ -145,6 +145,7 @@ TEST_F(Reuse, SeveralResultsOfOneMap) {
 /// A scalar that is no constant decides on a branch, or between two addresses, what the first result is made
 /// of; the others read the argument whose memory the first took.
 TEST_F(Reuse, WhatIsLoadedOnABranch) {
+  KILN_NEEDS_COMPILER();
   const ModeScope compiled(Mode::Lazy, Tier::Jit);
   std::vector<std::int32_t> was(kSide * kSide);
   for (std::size_t i = 0; i < was.size(); ++i) was[i] = static_cast<std::int32_t>(i * 7 % 11) - 5;

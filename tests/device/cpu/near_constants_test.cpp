@@ -1,5 +1,6 @@
 // Constants of machine code are operands in memory: no instruction computes their addresses.
 #include "cache/temporary_directory.h"
+#include "counted.h"
 #include "needs_cpu.h"
 
 #include <kiln/kiln.h>
@@ -16,6 +17,7 @@ namespace {
 
 TEST(NearConstants, AreOperands) {
   KILN_NEEDS_CPU();
+  KILN_NEEDS_COMPILER();
 #if defined(__x86_64__)
   const testing::TemporaryDirectory directory;
   const Config before = config();

@@ -111,6 +111,7 @@ TEST_F(NullDevice, OthersAnswerWhileTheMainLoopOfAnAttentionIsCompiled) {
 }
 
 TEST_F(NullDevice, AnAttentionStoresItsHeadsSideBySide) {
+  KILN_NEEDS_COMPILER();
   options_.tier = Tier::Jit;
   use();
   const Tensor w = zeros({128, 128}, DType::BFloat16).eval();
@@ -137,6 +138,7 @@ TEST_F(NullDevice, AnAttentionStoresItsHeadsSideBySide) {
 }
 
 TEST_F(NullDevice, NothingElseAnswersWhereResultsOrMemoryWouldDiffer) {
+  KILN_NEEDS_COMPILER();
   const auto first = [&](std::int64_t length, Tier tier, bool deterministic) {
     options_.tier = tier;
     options_.deterministic = deterministic;
