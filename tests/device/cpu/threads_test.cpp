@@ -1,6 +1,7 @@
 #include "device/cpu/threads.h"
 
 #include "device/cpu/host_limits.h"
+#include "with_threads.h"
 
 #include <kiln/config.h>
 
@@ -22,16 +23,7 @@
 namespace kiln::cpu {
 namespace {
 
-class Threads : public ::testing::Test {
- protected:
-  void use(int threads) {
-    Config c = config();
-    c.num_threads = threads;
-    configure(c);
-  }
-  void TearDown() override { configure(before_); }
-  const Config before_ = config();
-};
+class Threads : public testing::WithThreads {};
 
 TEST_F(Threads, CountFollowsTheOption) {
   use(3);

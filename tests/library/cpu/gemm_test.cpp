@@ -1,6 +1,7 @@
 #include "library/cpu/gemm.h"
 
 #include "device/cpu/threads.h"
+#include "with_threads.h"
 
 #include <kiln/config.h>
 
@@ -134,16 +135,7 @@ void check(std::int64_t m, std::int64_t n, std::int64_t k, const Layout& layout 
 }
 
 template <class T>
-class Gemm : public ::testing::Test {
- protected:
-  void use(int threads) {
-    Config c = config();
-    c.num_threads = threads;
-    configure(c);
-  }
-  void TearDown() override { configure(before_); }
-  const Config before_ = config();
-};
+class Gemm : public testing::WithThreads {};
 
 using Types = ::testing::Types<bool, std::int8_t, std::int16_t, std::int32_t, std::int64_t, std::uint8_t,
                                std::uint16_t, std::uint32_t, std::uint64_t, float16, bfloat16, float, double>;

@@ -4,6 +4,7 @@
 
 #include "device/cpu/threads.h"
 #include "library/cpu/gemm.h"
+#include "with_threads.h"
 
 #include <kiln/config.h>
 
@@ -156,14 +157,8 @@ struct WindowCall {
 };
 
 template <class T>
-class Windows : public ::testing::Test {
+class Windows : public testing::WithThreads {
  protected:
-  void use(int threads) {
-    Config c = config();
-    c.num_threads = threads;
-    configure(c);
-  }
-  void TearDown() override { configure(before_); }
   void check(const Convolution& c, bool strict = false) {
     WindowCall<T> run(c, strict);
     run();
@@ -176,7 +171,6 @@ class Windows : public ::testing::Test {
               << name(dtype_of<T>) << " " << c.text() << " at " << i << "," << r << "," << p;
         }
   }
-  const Config before_ = config();
 };
 using Types = ::testing::Types<float, double, float16, bfloat16, std::int32_t>;
 TYPED_TEST_SUITE(Windows, Types);
