@@ -221,7 +221,6 @@ Value* FunctionEmitter::window_load(const ExprNode& n, const LaneSplit& split, c
     };
     return branch(w.fits, parts, each);
   }
-  const std::int64_t size = size_of(n.type), register_elements = kRegisterBytes / size;
   Value* predicate = on.lanes == kNoExpr ? nullptr : vector(on.lanes);
   const auto where_on = [&](Value* out) {
     if (predicate) out = b_.CreateSelect(predicate, out, llvm::Constant::getNullValue(out->getType()));
