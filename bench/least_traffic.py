@@ -171,7 +171,8 @@ def formulate(plan, depth):
                 for o in plan.operands(n):
                     if o not in roots:
                         program.implies(("made", i, n), present(o))
-            if plan.is_elementwise(n) and n not in roots and not plan.must_be_stored(n):  # read is what an earlier kernel stored
+            # What is read is what an earlier kernel stored.
+            if plan.is_elementwise(n) and n not in roots and not plan.must_be_stored(n):
                 program.implies(("read", i, n), program.sum_of([("stored", q, n) for q in storers[n] if q < i]))
     fixed = [plan.reads[i] for i in range(len(plan.kernels)) if not plan.flexible[i]]
     for n in plan.asked_for.union(*fixed):
