@@ -110,14 +110,16 @@ AttentionForm wgmma_form(const Attention& a) {
 }
 
 /// Whether the copy engine takes q, k and v, which are aligned: at most five axes, strides that are positive.
+/// An only row's may be anything.
 bool copied_by_tiles(const Attention& a) {
-  const auto fits = [](const MatrixMemory& m) {
-    return m.parts.size() <= 3 && m.row > 0 && std::ranges::all_of(m.parts, [](const MatrixMemory::Part& p) {
+  const auto fits = [](const MatrixMemory& m, std::int64_t rows) {
+    return m.parts.size() <= 3 && (m.row > 0 || rows == 1) &&
+           std::ranges::all_of(m.parts, [](const MatrixMemory::Part& p) {
              return p.stride > 0 && p.extent < kMostCoordinate && p.divisor < kMostCoordinate;
            });
   };
-  return std::min({a.rows, a.columns, a.depth, a.width}) > 0 && fits(a.q) && fits(a.k) && fits(a.v) &&
-         a.batch < kMostCoordinate && a.batch * a.rows < std::int64_t{1} << 31;
+  return std::min({a.rows, a.columns, a.depth, a.width}) > 0 && fits(a.q, a.rows) && fits(a.k, a.columns) &&
+         fits(a.v, a.columns) && a.batch < kMostCoordinate && a.batch * a.rows < std::int64_t{1} << 31;
 }
 
 /// Whether t is a number, the same everywhere, where `mask` chooses its other value.
@@ -177,7 +179,7 @@ device::TiledBuffer attention_tiles(const Attention& a, const AttentionForm& for
   t.dims[0] = which == 2 ? a.width : a.depth;
   t.dims[1] = which == 0 ? a.rows : a.columns;
   t.strides[0] = 1;
-  t.strides[1] = m.row;
+  t.strides[1] = t.dims[1] == 1 ? round_up(t.dims[0], 64) : m.row;
   t.box[0] = 64;
   t.box[1] = static_cast<std::int32_t>(which == 0 ? form.rows : form.columns);
   for (std::size_t p = 0; p < m.parts.size(); ++p) {

@@ -67,6 +67,16 @@ TEST_F(GpuAttentionKeys, ManyMatricesHaveSmallBlocks) {
     }
 }
 
+TEST_F(GpuAttentionKeys, OneRowAgainstWideHeads) {
+  for (const auto& [dtype, tolerance] : {kTypes[1], kTypes[2]})  // of floats, products and a softmax
+    for (const std::int64_t keys : {90, 1500}) {
+      SCOPED_TRACE(::testing::Message() << name(dtype) << ' ' << keys);
+      const Tensor q = data({300, 1, 128}, dtype, 1), k = data({300, keys, 128}, dtype, 2),
+                   v = data({300, keys, 128}, dtype, 3);
+      EXPECT_EQ(launches([&] { return nn::attention(q, k, v); }, tolerance), 1u);
+    }
+}
+
 // Values of rows that are stored where there is one row.
 TEST_F(GpuAttentionKeys, OneRowLeavesItsLogarithm) {
   const Tensor q = data({40, 1, 32}, DType::Float16, 1), k = data({40, 70, 32}, DType::Float16, 2);

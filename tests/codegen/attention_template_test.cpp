@@ -24,9 +24,12 @@ enum class Mask : std::uint8_t { None, Causal, Bias };
 
 /// softmax(q kᵀ s) v, perhaps causal, of one matrix of a batch of 2.
 struct Softmax : GraphBuilder {
-  Softmax(DType type, std::int64_t length, std::int64_t depth, std::int64_t width, Mask mask) {
-    const Extents square{2, length, length}, rows{2, length, 1};
-    const NodeId q = leaf(type, {2, length, depth}), k = leaf(type, {2, length, depth}),
+  Softmax(DType type, std::int64_t length, std::int64_t depth, std::int64_t width, Mask mask)
+      : Softmax(type, length, length, depth, width, mask) {}
+  Softmax(DType type, std::int64_t queries, std::int64_t length, std::int64_t depth, std::int64_t width,
+          Mask mask) {
+    const Extents square{2, queries, length}, rows{2, queries, 1};
+    const NodeId q = leaf(type, {2, queries, depth}), k = leaf(type, {2, length, depth}),
                  v = leaf(type, {2, length, width});
     const NodeId scale = broadcast(constant(DType::Float32, std::bit_cast<std::uint32_t>(0.125f)), square);
     NodeId t = op(Op::multiply, {cast(matmul(q, permute(k, {0, 2, 1})), DType::Float32), scale});
@@ -68,6 +71,18 @@ TEST(AttentionTemplates, HopperCopiesTilesOfWhatIsAligned) {
   EXPECT_EQ(chosen(60, 90), "attention_mma") << "rows begin at multiples of 8 bytes";
   EXPECT_EQ(chosen(64, 80), "attention_mma");
   EXPECT_EQ(chosen(64, 100), "attention_mma") << "another chip's instructions";
+}
+
+/// Where a next row would be is nowhere.
+TEST(AttentionTemplates, AnOnlyRowIsCopiedByTiles) {
+  Softmax b(DType::BFloat16, 1, 900, 128, 128, Mask::None);
+  const lower::Lowered l = b.lowered(90);
+  EXPECT_EQ(l.kernel.main_loop->name, "attention_wgmma");
+  for (const device::TiledBuffer& t : l.tiled)
+    for (int a = 1; a < t.rank; ++a) {
+      EXPECT_GT(t.strides[a], 0);
+      EXPECT_EQ(t.strides[a] % 8, 0) << "of 16 bytes";
+    }
 }
 
 TEST(AttentionTemplates, ANumberTimesScoresGoesIntoExponentials) {
