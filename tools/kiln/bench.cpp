@@ -205,6 +205,9 @@ void add_bench(CLI::App& app) {
   command->add_flag(
       "--adapt", o->random.adapt,
       "Settle each random program by adaptive mode, and compare it with the program as planned");
+  command->add_flag(
+      "--apart", o->random.apart,
+      "Time each random program by turns with the library's products and separate kernels, too");
   command->add_flag("--no-first", o->no_first, "Skip the first evaluations");
   command->add_option("--first", o->first)->group("");  // the new process
   command->callback([o] { run(*o); });

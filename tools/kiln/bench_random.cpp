@@ -21,10 +21,10 @@ constexpr int kMostIndices = 1 << 20;  // searched for programs of one family
 constexpr int kProgramsACache = 64;    // plans, kernels and freed memory are dropped after so many programs
 
 std::vector<RandomProgram> drawn(const RandomOptions& o, std::int64_t elements) {
-  if (o.only >= 0) return {draw(o.seed, o.only, elements)};
+  if (o.only >= 0) return {draw(o.seed, o.only, elements, o.family)};
   std::vector<RandomProgram> out;
   for (int i = 0; static_cast<int>(out.size()) < o.count && i < kMostIndices; ++i)
-    if (RandomProgram p = draw(o.seed, i, elements); o.family.empty() || p.family == o.family)
+    if (RandomProgram p = draw(o.seed, i, elements, o.family); o.family.empty() || p.family == o.family)
       out.push_back(std::move(p));
   return out;
 }
@@ -74,7 +74,23 @@ double arithmetic_ms(const RandomProgram& p, const Chip& chip) {
   return std::max(all, extremes) / chip.per_ms;
 }
 
-RandomRow measured(const RandomProgram& p, BenchDevice& device, bool adaptive) {
+/// By turns, the least of each.
+void time_apart(const Program& program, const BenchDevice& device, RandomRow& row) {
+  constexpr int kTurns = 3;
+  const auto least = [&](double& ms) {
+    run(program);
+    wait_for_compiles();
+    const double now = device.time(program).median;
+    ms = ms == 0 ? now : std::min(ms, now);
+  };
+  for (int turn = 0; turn < kTurns; ++turn) {
+    least(row.together_ms);
+    const ConfigScope apart([](Config& c) { c.fuse_off = {"epilogue", "attention", "blocks"}; });
+    least(row.apart_ms);
+  }
+}
+
+RandomRow measured(const RandomProgram& p, BenchDevice& device, const RandomOptions& o) {
   RandomRow row{.program = p};
   const std::vector<Tensor> inputs = make_inputs(p);
   Program program;
@@ -95,7 +111,8 @@ RandomRow measured(const RandomProgram& p, BenchDevice& device, bool adaptive) {
   const Chip& chip = device.chip();
   row.least_bytes = least_bytes(p, chip);
   row.floor_ms = std::max({copy_ms * row.least_bytes / footprint, arithmetic_ms(p, chip), chip.launch_ms});
-  if (adaptive) {
+  if (o.apart) time_apart(program, device, row);
+  if (o.adapt) {
     row.adapted = adapt(program, device);
     row.adapted.first_ratio = row.ratio();
   }
@@ -171,7 +188,7 @@ void bench_random(BenchDevice& device, const RandomOptions& o) {
     for (std::size_t i = 0; i < programs.size(); ++i) {
       progress.at(i, programs[i].family);
       try {
-        rows.push_back(measured(programs[i], device, o.adapt));
+        rows.push_back(measured(programs[i], device, o));
       } catch (const Error& e) {
         rows.push_back({.program = programs[i], .failure = e.what()});
       }

@@ -16,6 +16,7 @@ struct RandomOptions {
   int only = -1;              // an index, or -1
   bool check = false, list = false;
   bool adapt = false;  // settle each program by adaptive mode, and compare
+  bool apart = false;  // time each program with products by the library and maps by other kernels, too
   std::string json;    // a file, or empty
 };
 

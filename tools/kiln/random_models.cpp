@@ -180,12 +180,13 @@ const std::vector<std::string>& random_families() {
     std::vector<std::string> list;
     for (const NamedFamily& f : families()) list.emplace_back(f.name);
     for (const NamedFamily& f : layer_families()) list.emplace_back(f.name);
+    for (const NamedFamily& f : asked_families()) list.emplace_back(f.name);
     return list;
   }();
   return names;
 }
 
-RandomProgram draw(std::uint64_t seed, int index, std::int64_t elements) {
+RandomProgram draw(std::uint64_t seed, int index, std::int64_t elements, const std::string& asked) {
   const std::uint64_t start = Draw(seed).bits() ^ Draw(static_cast<std::uint64_t>(index) + 1).bits();
   Draw d(start);
   RandomProgram p;
@@ -193,7 +194,10 @@ RandomProgram draw(std::uint64_t seed, int index, std::int64_t elements) {
   p.index = index;
   Draw other(~start);  // so that a new family takes the place of some programs and leaves the others
   const NamedFamily& of_old = d.of(families());
-  const NamedFamily& family = other.chance(1, kLayers) ? other.of(layer_families()) : of_old;
+  const auto own = std::ranges::find(asked_families(), asked, &NamedFamily::name);
+  const NamedFamily& family = own != asked_families().end() ? *own
+                              : other.chance(1, kLayers)    ? other.of(layer_families())
+                                                            : of_old;
   p.family = family.name;
   family.fill(p, d, elements);
   number_inputs_first(p);

@@ -80,8 +80,9 @@ struct RandomProgram {
 /// Names of the families, in the order in which `draw` numbers them.
 const std::vector<std::string>& random_families();
 
-/// The program with this index. Pre: elements >= 64.
-RandomProgram draw(std::uint64_t seed, int index, std::int64_t elements);
+/// The program with this index: of a family that is drawn only when asked for, if `asked` names one; else
+/// of any other family. Pre: elements >= 64.
+RandomProgram draw(std::uint64_t seed, int index, std::int64_t elements, const std::string& asked = {});
 
 /// Records the program over its inputs; evaluates nothing. Pre: one tensor per input.
 std::vector<Tensor> record(const RandomProgram& program, const std::vector<Tensor>& inputs);
@@ -156,5 +157,6 @@ const std::vector<NamedFamily>& reduction_families();  // random_reductions.cpp
 const std::vector<NamedFamily>& movement_families();   // random_movements.cpp
 const std::vector<NamedFamily>& model_families();      // random_models.cpp
 const std::vector<NamedFamily>& layer_families();      // random_layers.cpp
+const std::vector<NamedFamily>& asked_families();      // random_contractions.cpp
 
 }  // namespace kiln::tool

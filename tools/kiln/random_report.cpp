@@ -47,7 +47,7 @@ nlohmann::ordered_json summary(std::vector<double> ratios) {
 }
 
 struct Ratios {
-  std::vector<double> floor, copy;
+  std::vector<double> floor, copy, apart;
   std::map<std::string, std::vector<double>> by_family;
 };
 Ratios ratios_of(const std::vector<RandomRow>& rows) {
@@ -57,6 +57,7 @@ Ratios ratios_of(const std::vector<RandomRow>& rows) {
     out.floor.push_back(r.ratio());
     // A copy says nothing about a program that is bound by arithmetic.
     if (r.program.instructions == 0) out.copy.push_back(r.timing.median / r.copy_ms);
+    if (r.apart_ms > 0) out.apart.push_back(r.together_ms / r.apart_ms);
     out.by_family[r.program.family].push_back(r.ratio());
   }
   return out;
@@ -84,6 +85,22 @@ std::string plans_of(const std::string& path) {
     for (const FusionReport::Boundary& b : plan.boundaries)
       out += "boundary: " + plan.node(b.from).op + " -> " + plan.node(b.to).op + ": " + b.text() + "\n";
   }
+  return out;
+}
+
+/// The programs that take longest beside products and maps apart.
+std::string slowest_beside_apart(const std::vector<RandomRow>& rows) {
+  std::vector<const RandomRow*> timed;
+  for (const RandomRow& r : rows)
+    if (r.apart_ms > 0) timed.push_back(&r);
+  std::ranges::sort(timed, std::ranges::greater{},
+                    [](const RandomRow* r) { return r->together_ms / r->apart_ms; });
+  if (timed.size() > kExplained) timed.resize(kExplained);
+  std::string out = "\nslowest beside products and maps apart\n";
+  for (const RandomRow* r : timed)
+    out += format("# %d %s: %.4f ms, apart %.4f ms, ratio %.2f\n", r->program.index,
+                  r->program.family.c_str(), r->together_ms, r->apart_ms, r->together_ms / r->apart_ms) +
+           indented(to_text(r->program));
   return out;
 }
 
@@ -121,6 +138,8 @@ std::string random_text(std::vector<RandomRow>& rows, const BenchDevice& device,
   for (const auto& [family, list] : ratios.by_family) out += distribution(family, list);
   out += distribution("all", ratios.floor);
   if (!ratios.copy.empty()) out += distribution("all, over a copy", ratios.copy);
+  if (!ratios.apart.empty())
+    out += distribution("all, over apart", ratios.apart) + slowest_beside_apart(rows);
   return out;
 }
 
@@ -147,6 +166,7 @@ std::string random_json(const std::vector<RandomRow>& rows, const BenchDevice& d
     } else {
       row["failure"] = r.failure;
     }
+    if (r.apart_ms > 0) row.update({{"together_ms", r.together_ms}, {"apart_ms", r.apart_ms}});
     if (r.adapted.pairs > 0)
       row["adapted"] = {{"gain", r.adapted.gain.median}, {"low", r.adapted.gain.low},
                         {"high", r.adapted.gain.high},   {"pairs", r.adapted.pairs},
@@ -165,6 +185,7 @@ std::string random_json(const std::vector<RandomRow>& rows, const BenchDevice& d
                                       {"machine", device.facts()},
                                       {"over_floor", summary(ratios.floor)},
                                       {"over_copy", summary(ratios.copy)},
+                                      {"over_apart", summary(ratios.apart)},
                                       {"families", families},
                                       {"programs", list}};
   return out.dump(1) + "\n";

@@ -29,6 +29,7 @@ struct RandomRow {
   std::string failure;     // empty: it ran
   std::string explanation;
   Adapted adapted;
+  double together_ms = 0, apart_ms = 0;  // 0: not timed by turns with products and maps apart
   double ratio() const { return timing.median / floor_ms; }
 };
 
