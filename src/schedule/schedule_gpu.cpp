@@ -368,9 +368,10 @@ bool tile_reduction(const Facts& f, const Target& t, const Extents& e, Schedule&
     if (tiles * e.kept < t.threads) return false;
     s.chunk = ceil_div(tiles, std::max<std::int64_t>(1, kWaves * 2 * t.threads / e.kept));
   } else {
-    // Each tile leaves partial results, and runs of few lines are read as fast by threads of their own.
+    // Each tile leaves partial results, and runs of a line are read as fast by threads of their own.
+    constexpr std::int64_t kLine = 128;       // bytes
     constexpr std::int64_t kMostTiles = 256;  // of a column: one block combines what they leave
-    if (f.across_run < kTile || e.reduced < 2 * kTile) return false;
+    if (f.across_run * f.across_narrowest <= kLine || e.reduced < 2 * kShortTile) return false;
     s.form = Form::SplitColumns;
     s.block = kTile;
     s.lanes = column_lanes(f, s.lanes);
