@@ -233,17 +233,16 @@ LibraryCall PlanMaker::library_call(NodeId id) {
   return l;
 }
 
-/// An array of a product's extents.
-static ArrayOperand addend(const ir::GraphNode& product, const Place& place) {
-  return {
-      place, product.dtype, {product.dims.begin(), product.dims.end()}, ir::row_major_strides(product.dims)};
+/// What the library adds to a product, an array of its extents.
+static ArrayOperand addend(const LibraryCall& product, const Place& place) {
+  return {place, product.dtype, product.dims, ir::row_major_strides(product.dims)};
 }
 
 bool PlanMaker::library_adds(const plan::ProductRow& parts) {
   LibraryCall l = library_call(parts.product);
-  const ir::GraphNode& n = g_[parts.product];
-  if (parts.row != ir::kNoNode) l.operands.push_back({{}, n.dtype, {n.dims.back()}, {1}});
-  if (parts.whole != ir::kNoNode) l.operands.push_back(addend(n, {}));
+  l.dtype = g_[parts.sum].dtype;
+  if (parts.row != ir::kNoNode) l.operands.push_back({{}, l.dtype, {l.dims.back()}, {1}});
+  if (parts.whole != ir::kNoNode) l.operands.push_back(addend(l, {}));
   library::Call call = call_without_memory(l, device_);
   for (std::size_t i = 2; i < call.n_operands; ++i)  // they are there; not read
     call.operands[i].array.data = reinterpret_cast<const void*>(std::uintptr_t{256});
@@ -254,26 +253,27 @@ void PlanMaker::add_library_call(const plan::Region& r) {
   const NodeId id = r.nodes.front(), result = r.nodes.back();
   const ir::GraphNode& n = g_[id];
   if (ir::has(n.op, ir::BUNDLE)) return add_bundle(r);
-  if (library::routine(n.op, device_).overwrites_first() && only_operand(n.in[0])) {
-    buffer_of_[id] = buffer_of_[n.in[0]];
-    overwritten_[n.in[0]] = true;
+  const plan::ProductRow parts = result == id ? plan::ProductRow{id, id} : plan::product_row(g_, regions_, r);
+  const NodeId overwritten = library::routine(n.op, device_).overwrites_first() ? n.in[0] : parts.whole;
+  const bool own = overwritten != ir::kNoNode && regions_.stored[overwritten] && only_operand(overwritten);
+  if (own && !regions_.placements.contains(overwritten)) {
+    buffer_of_[result] = buffer_of_[overwritten];
+    overwritten_[overwritten] = true;
   }
   const Place out = place_of(result, 0);
   if (n.numel == 0) return;
   LibraryCall l = library_call(id);
   l.out = out;
-  if (result != id) {
-    const plan::ProductRow parts = plan::product_row(g_, regions_, r);
-    if (parts.row != ir::kNoNode) {
-      const auto a = plan::repeated_row(g_, regions_, parts.row, n.dims.back());
-      KILN_CHECK_THAT(a, "a row that the library adds has no memory");
-      l.operands.push_back({place_of(*a, n.dtype), n.dtype, {n.dims.back()}, {1}});
-    }
-    if (parts.whole != ir::kNoNode) {
-      const auto a = plan::whole_array(g_, regions_, parts.whole);
-      KILN_CHECK_THAT(a, "an array that the library adds has no memory");
-      l.operands.push_back(addend(n, place_of(*a, n.dtype)));
-    }
+  l.dtype = g_[result].dtype;
+  if (parts.row != ir::kNoNode) {
+    const auto a = plan::repeated_row(g_, regions_, parts.row, n.dims.back());
+    KILN_CHECK_THAT(a, "a row that the library adds has no memory");
+    l.operands.push_back({place_of(*a, l.dtype), l.dtype, {n.dims.back()}, {1}});
+  }
+  if (parts.whole != ir::kNoNode) {
+    const auto a = plan::whole_array(g_, regions_, parts.whole);
+    KILN_CHECK_THAT(a, "an array that the library adds has no memory");
+    l.operands.push_back(addend(l, place_of(*a, l.dtype)));
   }
   choose_way(r, l);
   plan_->steps.push_back({Step::Kind::Library, static_cast<std::uint32_t>(plan_->library.size())});

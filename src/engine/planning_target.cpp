@@ -77,15 +77,15 @@ std::optional<transform::BlockCosts> block_costs(const schedule::Target& target)
                               .products = products,
                               .sums = !target.exact};
   if (target.gpu) {
-    costs.sums = false;  // its library adds no product to another: all blocks' gradients would be stored
-    costs.rows = 256;    // which multiply for as long as memory takes to give them w
+    costs.sum_rows = 2048;
+    costs.rows = 256;  // which multiply for as long as memory takes to give them w
     costs.block_bytes /= 2;
     costs.processors = target.threads;
     costs.saved_bytes = std::int64_t{1} << 30;  // blocks take some per cent longer there
   }
   if (const std::int64_t rows = rows_of_blocks().load(std::memory_order_relaxed); rows > 0) {
     costs.rows = costs.half_rows = costs.rows_a_term = rows;
-    costs.block_bytes = costs.saved_bytes = costs.processors = 0;
+    costs.block_bytes = costs.saved_bytes = costs.processors = costs.sum_rows = 0;
     costs.sums = !target.exact;
   }
   return costs;

@@ -180,6 +180,15 @@ struct Position {
   }
 };
 
+/// Whether the operand's rounding may be left out (a product of halves that only a sum of floats reads).
+struct Cast {
+  bool unrounded = false;
+
+  static bool fits(Op op) { return op == Op::cast; }
+  static Cast from(const Stored& s) { return {(s.word & 1) != 0}; }
+  std::uint64_t word() const { return unrounded; }
+};
+
 /// The reduced axes, a bit each.
 struct Reduce {
   std::uint64_t mask;
@@ -333,7 +342,7 @@ struct Nothing {
 template <class... As>
 struct Kinds {};
 /// Every struct above but Nothing.
-using AttributeKinds = Kinds<Constant, Iota, Alias, Permute, Box, Windows, Position, Reduce, Scan, Loop,
+using AttributeKinds = Kinds<Constant, Iota, Alias, Permute, Box, Windows, Position, Cast, Reduce, Scan, Loop,
                              LoopResult, Gather, Scatter, Join, Part, Sort, Search, Custom>;
 
 template <class A>

@@ -5,6 +5,7 @@
 #include "ir/graph.h"
 #include "ir/infer.h"
 
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -42,7 +43,10 @@ class Builder {
   void become(GraphNode& n, Op op, Operands in, const A& attributes, const Stated& stated) {
     n.op = op;
     n.in = std::move(in);
-    set_attributes(g_, n, attributes);
+    if (std::is_same_v<A, Nothing> && Cast::fits(op))
+      set_attributes(g_, n, Cast{});  // of which nothing need be said
+    else
+      set_attributes(g_, n, attributes);
     complete(n, stated);
   }
   /// Sets the dtype and extents inferred.

@@ -130,7 +130,7 @@ class Donor {
         GraphNode w = g_[box->second.body];
         w.op = Op::cast;
         w.held = false;
-        ir::set_attributes(w, ir::Nothing{});
+        ir::set_attributes(w, ir::Cast{});
         w.arg = -1;
         w.loc = n.loc;
         std::vector<NodeId> in{out_.now[box->second.body]};

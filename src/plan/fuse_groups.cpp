@@ -287,10 +287,10 @@ bool Fuser::try_merge(int ia, int ib, std::uint32_t edge) {
   return true;
 }
 
-/// The last product whose result only this map reads, itself or by a cast, and that can take it along; or
-/// none.
+/// The last product whose result only this map reads, itself or by a cast, and that can take it along (a
+/// GPU's takes a sum: plan/product_rows.h); or none.
 NodeId Fuser::own_product(const Group& x) const {
-  if (!t_.epilogues || !x.is_map() || x.library) return kNoNode;
+  if ((!t_.epilogues && !t_.gpu) || !x.is_map() || x.library) return kNoNode;
   NodeId last = kNoNode;
   for (const std::uint32_t in : x.in_edges) {
     const int from = group_of_[edges_[in].producer];

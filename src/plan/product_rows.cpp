@@ -14,10 +14,22 @@ using ir::GraphNode;
 using ir::kNoNode;
 using ir::Op;
 
+NodeId below_reshapes(const Graph& g, NodeId id) {
+  while (g[id].op == Op::reshape) id = g[id].in[0];
+  return id;
+}
+
 /// The product that operand k of a sum shows through reshapes, or kNoNode.
 NodeId product_below(const Graph& g, NodeId id) {
-  while (g[id].op == Op::reshape) id = g[id].in[0];
+  id = below_reshapes(g, id);
   return g[id].op == Op::matmul ? id : kNoNode;
+}
+
+/// The conversion of a product's sums that a value shows through reshapes, or kNoNode.
+NodeId converted_below(const Graph& g, NodeId id) {
+  id = below_reshapes(g, id);
+  const bool unrounded = g[id].op == Op::cast && ir::attributes<ir::Cast>(g[id]).unrounded;
+  return unrounded && product_below(g, g[id].in[0]) != kNoNode ? id : kNoNode;
 }
 
 bool contains(const std::vector<NodeId>& all, NodeId id) { return std::ranges::find(all, id) != all.end(); }
@@ -42,8 +54,9 @@ class Joining {
         Region& library = regions.emplace_back();
         library.kind = Region::Kind::Library;
         library.nodes = {found->product};
+        if (found->cast != kNoNode) library.nodes.push_back(found->cast);
         if (found->row != kNoNode && found->whole != kNoNode) library.nodes.push_back(row_sum(*found));
-        library.nodes.push_back(found->sum);
+        if (found->sum != found->cast) library.nodes.push_back(found->sum);
         library.outputs = {found->sum};
         regions_.stored[found->product] = false;
         joined[found->product] = true;
@@ -70,11 +83,24 @@ class Joining {
     return alone;
   }
 
+  /// The first of products that are added in turn has nothing to be added to: it is stored as floats.
+  std::optional<ProductRow> find_cast(NodeId cast,
+                                      const std::function<bool(const ProductRow&)>& library_adds) {
+    if (converted_below(g_, cast) != cast) return std::nullopt;
+    const NodeId product = product_below(g_, g_[cast].in[0]);
+    const ProductRow found{product, cast, cast};
+    const bool fits =
+        by_library_[product] && may_multiply(product, cast) && is_alone(g_[cast].in[0], product);
+    return fits && library_adds(found) ? std::optional(found) : std::nullopt;
+  }
+
   std::optional<ProductRow> find(const Region& r,
                                  const std::function<bool(const ProductRow&)>& library_adds) {
     if (r.kind != Region::Kind::Fused) return std::nullopt;
-    if (r.nodes.size() == 1)
+    if (r.nodes.size() == 1) {
       if (const auto found = find_row(r.nodes.front(), library_adds)) return found;
+      if (const auto found = find_cast(r.nodes.front(), library_adds)) return found;
+    }
     for (const NodeId sum : r.outputs)
       if (const auto found = find_whole(r, sum, library_adds)) return found;
     return std::nullopt;
@@ -101,7 +127,7 @@ class Joining {
       if (product == kNoNode || g_[row].dtype != s.dtype) continue;
       if (regions_.windows.contains(product)) continue;  // no library reads its operand
       if (!may_multiply(product, sum) || !is_alone(s.in[k], product)) continue;
-      const ProductRow found{product, sum, row};
+      const ProductRow found{product, sum, kNoNode, row};
       if (with_row_stored(row, s.dims.back(), [&] { return library_adds(found); })) return found;
     }
     return std::nullopt;
@@ -110,23 +136,25 @@ class Joining {
   /// A product, perhaps a row, and an array that is in memory, which a region stores the sum of.
   std::optional<ProductRow> find_whole(const Region& r, NodeId sum,
                                        const std::function<bool(const ProductRow&)>& library_adds) {
-    if (!may_sum(sum) || regions_.placements.contains(sum) || !r.axes.empty()) return std::nullopt;
     const GraphNode& s = g_[sum];
+    const bool doubles = s.op == Op::add && s.dtype == DType::Float64 && s.numel > 0 && !s.dims.empty();
+    if ((!may_sum(sum) && !doubles) || regions_.placements.contains(sum) || !r.axes.empty())
+      return std::nullopt;
     for (int k = 0; k < 2; ++k) {
       const NodeId whole = s.in[1 - k];
       if (g_[whole].dtype != s.dtype || !std::ranges::equal(g_[whole].dims, s.dims) ||
           contains(r.nodes, whole) || !whole_array(g_, regions_, whole))
         continue;
-      const NodeId product = product_below(g_, s.in[k]);
+      const NodeId cast = converted_below(g_, s.in[k]);
+      const NodeId product = product_below(g_, cast == kNoNode ? s.in[k] : g_[cast].in[0]);
       if (product != kNoNode) {
-        const ProductRow found{product, sum, kNoNode, whole};
-        if (by_library_[product] && g_[product].dtype == s.dtype && may_multiply(product, sum) &&
-            is_alone(s.in[k], product) && library_adds(found))
+        const ProductRow found{product, sum, cast, kNoNode, whole};
+        if (by_library_[product] && (cast == kNoNode || contains(r.nodes, cast)) &&
+            may_multiply(product, sum) && is_alone(s.in[k], product) && library_adds(found))
           return found;
         continue;
       }
-      NodeId first = s.in[k];  // the sum with a row
-      while (g_[first].op == Op::reshape) first = g_[first].in[0];
+      const NodeId first = below_reshapes(g_, s.in[k]);  // the sum with a row
       if (!may_sum(first) || regions_.stored[first] || !contains(r.nodes, first) ||
           g_[first].dtype != s.dtype || !may_multiply(first, sum) || !is_alone(s.in[k], first))
         continue;
@@ -135,7 +163,7 @@ class Joining {
         if (below == kNoNode || !by_library_[below] || g_[row].dtype != s.dtype ||
             !may_multiply(below, first) || !is_alone(g_[first].in[j], below))
           continue;
-        const ProductRow found{below, sum, row, whole};
+        const ProductRow found{below, sum, kNoNode, row, whole};
         if (with_row_stored(row, s.dims.back(), [&] { return library_adds(found); })) return found;
       }
     }
@@ -145,9 +173,7 @@ class Joining {
   /// The sum of a product and a row that an array is added to.
   NodeId row_sum(const ProductRow& p) const {
     const GraphNode& s = g_[p.sum];
-    NodeId id = s.in[s.in[0] == p.whole ? 1 : 0];
-    while (g_[id].op == Op::reshape) id = g_[id].in[0];
-    return id;
+    return below_reshapes(g_, s.in[s.in[0] == p.whole ? 1 : 0]);
   }
 
   /// What is left of a region without these nodes reads the last of them from memory.
@@ -207,6 +233,10 @@ ProductRow product_row(const Graph& g, const Regions& regions, const Region& reg
   ProductRow out{region.nodes.front(), region.nodes.back()};
   for (std::size_t i = 1; i < region.nodes.size(); ++i) {
     const GraphNode& sum = g[region.nodes[i]];
+    if (sum.op == Op::cast) {
+      out.cast = region.nodes[i];
+      continue;
+    }
     NodeId below = sum.in[0];
     while (below != region.nodes[i - 1] && g[below].op == Op::reshape) below = g[below].in[0];
     const NodeId added = sum.in[below == region.nodes[i - 1] ? 1 : 0];

@@ -10,9 +10,11 @@
 namespace kiln::plan {
 
 /// The parts of a library region of two or three nodes: a product, perhaps its sum with a row, and perhaps
-/// the sum of that with an array of its extents; under reshapes of the product and of the first sum.
+/// the sum of that with an array of its extents; under reshapes of the product and of the first sum. Or a
+/// product whose sums become float32 unrounded (ir::Cast), and perhaps the sum with an array.
 struct ProductRow {
   NodeId product, sum;                            // sum: the region's result
+  NodeId cast = ir::kNoNode;                      // of the product; perhaps the result
   NodeId row = ir::kNoNode, whole = ir::kNoNode;  // what is added
 };
 ProductRow product_row(const Graph& graph, const Regions& regions, const Region& region);

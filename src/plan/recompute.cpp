@@ -154,10 +154,19 @@ class Again {
  private:
   bool may_be_made_again(NodeId x) const {
     const OpKind kind = ir::info(g_[x].op).kind;
+    if (is_sum_of_products(x)) return false;
     return !kept_[x] && g_[x].numel >= kLeastElements && !readers_[x].empty() &&
            (kind == OpKind::Elementwise || kind == OpKind::Cast) &&
            std::ranges::all_of(
                readers_[x], [&](std::uint32_t s) { return regions_.regions[s].kind == Region::Kind::Fused; });
+  }
+
+  /// A product of halves as floats, or what one is added to: a GPU's library stores it (plan/product_rows.h).
+  bool is_sum_of_products(NodeId x) const {
+    const auto is_product = [&](NodeId id) {
+      return g_[id].op == Op::cast && ir::attributes<ir::Cast>(g_[id]).unrounded;
+    };
+    return t_.gpu && (is_product(x) || (g_[x].op == Op::add && std::ranges::any_of(g_[x].in, is_product)));
   }
 
   /// All results of a region, which then reads nothing any more.

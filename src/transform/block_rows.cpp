@@ -39,14 +39,14 @@ std::int64_t fewest_turns(std::int64_t least, std::int64_t rows, std::int64_t co
   return best;
 }
 
-/// The blocks of a product, or none where they would save too little.
-std::vector<Block> blocks_of(const Graph& g, NodeId product, const RowValues& values,
-                             const BlockCosts& costs) {
+/// The blocks of a product, of `wanted` rows or more, or none where they would save too little.
+std::vector<Block> blocks_of(const Graph& g, NodeId product, const RowValues& values, const BlockCosts& costs,
+                             std::int64_t wanted = 0) {
   const GraphNode& n = g[product];
   const std::int64_t rows = values.rows(), size = size_of(n.dtype), row_bytes = n.numel / rows * size;
   const std::int64_t inner = values.are_matrices() ? n.dims[n.dims.size() - 2] : 1;  // rows of one
-  const std::int64_t least =
-      std::min(is_half(n.dtype) ? costs.half_rows : costs.rows, costs.rows_a_term * g[n.in[0]].dims.back());
+  const std::int64_t least = std::max(wanted, std::min(is_half(n.dtype) ? costs.half_rows : costs.rows,
+                                                       costs.rows_a_term * g[n.in[0]].dims.back()));
   std::int64_t block = quotient(least, inner);
   const auto most = static_cast<std::int64_t>(kMostJoined);
   block = std::max({block, costs.block_bytes / row_bytes, quotient(rows, most)});
@@ -147,7 +147,9 @@ class Cutter {
     const NodeId columns =
         values_.is_turned(a) ? turned(g_, add_, made(old_[a].in[0])) : of_block(now_[a], 1);
     const NodeId part = add_.add(Op::matmul, {columns, values_.axes(b) ? made(b) : of_block(now_[b], 0)});
-    return is_half(n.dtype) ? cast(part, DType::Float32) : part;
+    return is_half(n.dtype)
+               ? add_.add(Op::cast, {part}, ir::Cast{.unrounded = true}, {.dtype = DType::Float32})
+               : part;
   }
 
   NodeId reduction(const GraphNode& n) {
@@ -335,7 +337,7 @@ class BlockRows {
     if (n.numel == 0 || g_[n.in[0]].dims.back() == 0) return;
     if (n.numel * size_of(n.dtype) < costs_.saved_bytes || has_windows(g_, n.in[0])) return;
     RowValues values(g_, product, {costs_.products, costs_.sums});
-    const std::vector<Block> blocks = blocks_of(g_, product, values, costs_);
+    std::vector<Block> blocks = blocks_of(g_, product, values, costs_);
     if (blocks.empty()) return;
     auto [why, reader] = values.find();
     if (!values.reduces() || in_loop(values)) return;
@@ -343,7 +345,15 @@ class BlockRows {
       notes_.push_back({product, reader, std::move(why)});
       return;
     }
-    Cutter cutter(g_, product, values, blocks);
+    if (const std::int64_t bytes = bytes_of_sums(values); bytes > 0) {
+      blocks = blocks_of(g_, product, values, costs_, costs_.sum_rows);
+      if (blocks.empty()) return;
+      // Whole, the rows' gradients would be stored as well as the rows.
+      const std::int64_t rows = values.rows() - blocks.front().rows;
+      const std::int64_t saved = 2 * rows * (n.numel / values.rows()) * size_of(n.dtype) - bytes;
+      if (costs_.saved_bytes > 0 && saved < costs_.saved_bytes) return;
+    }
+    Cutter cutter(g_, product, values, std::move(blocks));
     const Renumbering step = cutter.run();
     for (NodeId& id : now_)
       if (id != kNoNode) id = step[id];
@@ -351,6 +361,16 @@ class BlockRows {
       for (NodeId* id : {&note.first, &note.last})
         if (*id != kNoNode) *id = step[*id];
     notes_.push_back(cutter.note());
+  }
+
+  /// What gradients that are added block by block take more than as a whole: of halves a sum of floats, and
+  /// the last block's product.
+  std::int64_t bytes_of_sums(const RowValues& values) const {
+    std::int64_t bytes = 0;
+    for (const NodeId id : values.results())
+      if (values.is_sum(id) && g_[id].op == Op::matmul)
+        bytes += g_[id].numel * (is_half(g_[id].dtype) ? size_of(g_[id].dtype) + size_of(DType::Float32) : 1);
+    return bytes;
   }
 
   /// A loop's body is planned on its own.

@@ -19,14 +19,15 @@ namespace kiln::transform {
 
 /// How large blocks are, and from when on there are some.
 struct BlockCosts {
-  std::int64_t block_bytes;  // of a product that the caches hold until it is read
-  std::int64_t rows;         // of a block at least, where products take long: fewer read w too often …
-  std::int64_t half_rows;    // … where halves are multiplied
-  std::int64_t rows_a_term;  // … and where the sums are short: rows for each of their products
-  std::int64_t saved_bytes;  // of memory, at least
-  bool products = false;     // rows may be operands of other products: no attention is looked for
-  bool sums = false;         // sums over rows may be added block by block
-  int processors = 0;        // that take a tile of a product each, in turns; 0: turns do not matter
+  std::int64_t block_bytes;   // of a product that the caches hold until it is read
+  std::int64_t rows;          // of a block at least, where products take long: fewer read w too often …
+  std::int64_t half_rows;     // … where halves are multiplied
+  std::int64_t rows_a_term;   // … and where the sums are short: rows for each of their products
+  std::int64_t saved_bytes;   // of memory, at least
+  bool products = false;      // rows may be operands of other products: no attention is looked for
+  bool sums = false;          // sums over rows may be added block by block …
+  std::int64_t sum_rows = 0;  // … of which products want so many: each reads and writes the gradient by w
+  int processors = 0;         // that take a tile of a product each, in turns; 0: turns do not matter
 };
 
 /// Pre: equal nodes are one (cse). Post: verify(graph); every root keeps its value, up to the order in which

@@ -117,5 +117,56 @@ TEST(ProductRows, WhatIsNoRowOfAdjacentElementsStays) {
   EXPECT_EQ(launches(strided.joined(strided.add(strided.product, strided.shown(every)))), 1u);
 }
 
+/// Products of halves that are added as floats: the first is stored as floats, the others are added to it.
+TEST(ProductRows, ProductsOfHalvesAreAddedAsFloats) {
+  ir::GraphBuilder p;
+  std::vector<NodeId> products, casts, sums;
+  for (int i = 0; i < 3; ++i) {
+    const NodeId a = p.leaf(DType::BFloat16, {4, 8}), b = p.leaf(DType::BFloat16, {8, 3});
+    products.push_back(p.wide(Op::matmul, DType::BFloat16, {4, 3}, {a, b}));
+    casts.push_back(
+        p.add(Op::cast, {products.back()}, ir::Cast{.unrounded = true}, {.dtype = DType::Float32}));
+  }
+  sums = {p.op(Op::add, {casts[0], casts[1]})};
+  sums.push_back(p.op(Op::add, {sums[0], casts[2]}));
+  p.graph.roots = {sums[1]};
+  schedule::Target gpu;
+  gpu.gpu = true;
+  for (const bool adds : {true, false}) {
+    Regions r = fuse(p.graph, gpu);
+    join_product_rows(p.graph, r, [&](const ProductRow&) { return adds; });
+    for (const NodeId product : products) EXPECT_EQ(r.stored[product], !adds);
+    if (!adds) continue;
+    ASSERT_EQ(r.regions.size(), 3u);
+    const std::vector<NodeId> nodes[] = {
+        {products[0], casts[0]}, {products[1], casts[1], sums[0]}, {products[2], casts[2], sums[1]}};
+    for (std::size_t i = 0; i < 3; ++i) {
+      EXPECT_EQ(r.regions[i].kind, Region::Kind::Library);
+      EXPECT_EQ(r.regions[i].nodes, nodes[i]);
+      EXPECT_EQ(r.regions[i].outputs, std::vector{nodes[i].back()});
+      const ProductRow parts = product_row(p.graph, r, r.regions[i]);
+      EXPECT_EQ(parts.product, products[i]);
+      EXPECT_EQ(parts.cast, casts[i]);
+      EXPECT_EQ(parts.sum, nodes[i].back());
+      EXPECT_EQ(parts.whole, i == 0 ? ir::kNoNode : nodes[i - 1].back());
+    }
+  }
+}
+
+/// A program's own conversion sees the product as it would be stored.
+TEST(ProductRows, AConversionOfARoundedProductIsAKernel) {
+  ir::GraphBuilder p;
+  const NodeId a = p.leaf(DType::BFloat16, {4, 8}), b = p.leaf(DType::BFloat16, {8, 3}),
+               product = p.wide(Op::matmul, DType::BFloat16, {4, 3}, {a, b}),
+               sum = p.op(Op::add, {p.leaf(DType::Float32, {4, 3}), p.cast(product, DType::Float32)});
+  p.graph.roots = {sum};
+  schedule::Target gpu;
+  gpu.gpu = true;
+  Regions r = fuse(p.graph, gpu);
+  join_product_rows(p.graph, r, [](const ProductRow&) { return true; });
+  EXPECT_EQ(launches(r), 1u);
+  EXPECT_TRUE(r.stored[product]);
+}
+
 }  // namespace
 }  // namespace kiln::plan

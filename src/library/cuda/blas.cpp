@@ -103,6 +103,7 @@ using Preference = Owned<cublasLtMatmulPreference_t, &BlasApi::cublasLtMatmulPre
 struct Types {
   cudaDataType_t data, scale;
   cublasComputeType_t compute;
+  cudaDataType_t result = data;
 };
 
 /// Nothing for types that cuBLASLt does not multiply as we promise to.
@@ -125,12 +126,20 @@ bool types_of(DType dtype, Types& out) {
   return false;
 }
 
+/// The same of a product whose sums are stored as `result`.
+bool types_of(DType dtype, DType result, Types& out) {
+  Types stored;
+  if (!types_of(dtype, out) || !types_of(result, stored)) return false;
+  out.result = stored.data;
+  return result == dtype || (is_half(dtype) && result == DType::Float32);
+}
+
 /// Everything that decides the algorithm. All bytes are compared.
 struct ChoiceKey {
   std::int64_t m, n, k, batch, lda, ldb, stride_a, stride_b, stride_out;
-  std::uint32_t dtype, a_column_major, b_column_major;
+  std::uint32_t dtype, result, a_column_major, b_column_major;
   std::uint32_t align_a, align_b, align_out;
-  std::uint32_t has_bias, align_bias, has_addend, align_addend;
+  std::uint32_t has_bias, align_bias, has_addend, align_addend, none = 0;  // no padding
   friend bool operator==(const ChoiceKey&, const ChoiceKey&) = default;
 };
 static_assert(std::has_unique_object_representations_v<ChoiceKey>);
@@ -152,8 +161,8 @@ std::uint32_t alignment(const std::byte* data, const BlasProduct& p, std::int64_
   return out;
 }
 
-ChoiceKey key_of(DType dtype, const BlasProduct& p) {
-  const std::int64_t element = size_of(dtype);
+ChoiceKey key_of(const BlasProduct& p) {
+  const std::int64_t element = size_of(p.dtype), stored = size_of(p.result);
   return {p.m,
           p.n,
           p.k,
@@ -163,16 +172,17 @@ ChoiceKey key_of(DType dtype, const BlasProduct& p) {
           p.a.batch_stride,
           p.b.batch_stride,
           p.out_batch_stride,
-          static_cast<std::uint32_t>(dtype),
+          static_cast<std::uint32_t>(p.dtype),
+          static_cast<std::uint32_t>(p.result),
           p.a.column_major,
           p.b.column_major,
           alignment(p.a.data, p, &BlasProduct::Axis::a_stride, element),
           alignment(p.b.data, p, &BlasProduct::Axis::b_stride, element),
-          alignment(p.out, p, &BlasProduct::Axis::out_stride, element),
+          alignment(p.out, p, &BlasProduct::Axis::out_stride, stored),
           p.bias != nullptr,
           alignment(p.bias),
           p.addend != nullptr,
-          alignment(p.addend, p, &BlasProduct::Axis::out_stride, element)};
+          alignment(p.addend, p, &BlasProduct::Axis::out_stride, stored)};
 }
 
 /// A product of known shape, ready to be enqueued.
@@ -214,8 +224,8 @@ Description describe(const Types& types, const ChoiceKey& key, const void* bias)
     const cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
     KILN_BLAS(cublasLtMatmulDescSetAttribute, raw, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue);
     KILN_BLAS(cublasLtMatmulDescSetAttribute, raw, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias);
-    KILN_BLAS(cublasLtMatmulDescSetAttribute, raw, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &types.data,
-              sizeof types.data);
+    KILN_BLAS(cublasLtMatmulDescSetAttribute, raw, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &types.result,
+              sizeof types.result);
   }
   return out;
 }
@@ -256,28 +266,28 @@ class CudaLibrary final : public library::Library {
 
   bool supports(const library::Matmul& call) const override {
     Types types;
-    if (!types_of(call.dtype, types) || !opened().report.available) return false;
-    return is_trivial(call) || choice(call.dtype, blas_product(call, nullptr))->found;
+    if (!types_of(call.dtype, call.result, types) || !opened().report.available) return false;
+    return is_trivial(call) || choice(blas_product(call, nullptr))->found;
   }
 
   std::size_t workspace_bytes(const library::Matmul& call) const override {
     if (is_trivial(call)) return 0;
     const BlasProduct p = blas_product(call, nullptr);
-    return p.pack_bytes + choice(call.dtype, p)->workspace;
+    return p.pack_bytes + choice(p)->workspace;
   }
 
   void matmul(const library::Matmul& call, std::byte* workspace) const override {
     Stream stream = current_stream(device_);
     if (is_trivial(call)) {
-      const std::int64_t bytes = out_elements(call) * size_of(call.dtype);
+      const std::int64_t bytes = out_elements(call) * size_of(call.result);
       return fill(call.out, 0, 1, static_cast<std::uint64_t>(bytes), stream);
     }
     const BlasProduct p = blas_product(call, workspace);
-    const std::shared_ptr<const Choice> chosen = choice(call.dtype, p);
+    const std::shared_ptr<const Choice> chosen = choice(p);
     if (!chosen->found) throw InternalError("[matmul] a product that cuBLASLt does not support");
     for (int i = 0; i < p.packings; ++i)
       copy_strided(p.packing[static_cast<std::size_t>(i)], size_of(call.dtype), stream);
-    run(call.dtype, p, *chosen, workspace + p.pack_bytes, stream);
+    run(p, *chosen, workspace + p.pack_bytes, stream);
   }
 
  private:
@@ -289,23 +299,22 @@ class CudaLibrary final : public library::Library {
   /// Nothing to multiply: the result is empty or zeros.
   static bool is_trivial(const library::Matmul& call) { return call.k == 0 || out_elements(call) == 0; }
 
-  void run(DType dtype, const BlasProduct& p, const Choice& chosen, std::byte* workspace,
-           Stream stream) const {
+  void run(const BlasProduct& p, const Choice& chosen, std::byte* workspace, Stream stream) const {
     const float one_f = 1, zero_f = 0;
     const double one_d = 1, zero_d = 0;
-    const bool wide = dtype == DType::Float64;
+    const bool wide = p.dtype == DType::Float64;
     const void* one = wide ? static_cast<const void*>(&one_d) : &one_f;
     const void* zero = wide ? static_cast<const void*>(&zero_d) : &zero_f;
     const void* beta = p.addend ? one : zero;
-    const std::int64_t element = size_of(dtype);
+    const std::int64_t element = size_of(p.dtype), stored = size_of(p.result);
     const Enter in(device_);
     Types types;
-    KILN_CHECK_THAT(types_of(dtype, types));
+    KILN_CHECK_THAT(types_of(p.dtype, p.result, types));
     const Description own = p.bias ? describe(types, chosen.key, p.bias) : Description();
     for (std::int64_t i = 0, count = outer_count(p); i < count; ++i) {
       const OuterOffsets at = outer_offsets(p, i);
-      std::byte* out = p.out + at.out * element;
-      const std::byte* added = p.addend ? p.addend + at.out * element : out;
+      std::byte* out = p.out + at.out * stored;
+      const std::byte* added = p.addend ? p.addend + at.out * stored : out;
       KILN_BLAS(cublasLtMatmul, handle(), (own ? own : chosen.description).get(), one,
                 p.b.data + at.b * element, chosen.b.get(), p.a.data + at.a * element, chosen.a.get(), beta,
                 added, chosen.out.get(), out, chosen.out.get(), &chosen.algorithm, workspace,
@@ -321,23 +330,23 @@ class CudaLibrary final : public library::Library {
     return handle_;
   }
 
-  std::shared_ptr<const Choice> choice(DType dtype, const BlasProduct& p) const {
-    const ChoiceKey key = key_of(dtype, p);
+  std::shared_ptr<const Choice> choice(const BlasProduct& p) const {
+    const ChoiceKey key = key_of(p);
     {
       const std::lock_guard lock(mutex_);
       if (const auto it = choices_.find(key); it != choices_.end()) return it->second;
     }
-    auto made = std::make_shared<const Choice>(choose(dtype, key));
+    auto made = std::make_shared<const Choice>(choose(key));
     const std::lock_guard lock(mutex_);
     if (choices_.size() >= kMostChoices) choices_.clear();
     return choices_.emplace(key, std::move(made)).first->second;
   }
 
-  Choice choose(DType dtype, const ChoiceKey& key) const {
+  Choice choose(const ChoiceKey& key) const {
     const Enter in(device_);
     Choice out;
     Types types;
-    KILN_CHECK_THAT(types_of(dtype, types));
+    KILN_CHECK_THAT(types_of(static_cast<DType>(key.dtype), static_cast<DType>(key.result), types));
     constexpr std::int64_t kMost = 0x7fffffff;
     if (key.m > kMost || key.n > kMost || key.k > kMost || key.batch > kMost) return out;
     out.key = key;
@@ -345,7 +354,7 @@ class CudaLibrary final : public library::Library {
     out.description = describe(types, key, reinterpret_cast<const void*>(std::uintptr_t{256}));
     out.a = matrix(types.data, key.m, key.k, key.a_column_major, key.lda, key.batch, key.stride_a);
     out.b = matrix(types.data, key.k, key.n, key.b_column_major, key.ldb, key.batch, key.stride_b);
-    out.out = matrix(types.data, key.m, key.n, false, key.n, key.batch, key.stride_out);
+    out.out = matrix(types.result, key.m, key.n, false, key.n, key.batch, key.stride_out);
     cublasLtMatmulHeuristicResult_t result{};
     int found = 0;
     const auto ask = [&](std::uint64_t most) {

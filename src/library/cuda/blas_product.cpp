@@ -84,6 +84,8 @@ void fold_into_rows(BlasProduct& p, BlasProduct::Axis* axes, int& rank) {
 
 BlasProduct blas_product(const library::Matmul& call, std::byte* workspace) {
   BlasProduct p;
+  p.dtype = call.dtype;
+  p.result = call.result;
   p.m = call.m;
   p.n = call.n;
   p.k = call.k;

@@ -24,6 +24,7 @@ struct BlasProduct {
   struct Axis {
     std::int64_t extent, a_stride, b_stride, out_stride;  // elements
   };
+  DType dtype = DType::Float32, result = DType::Float32;  // of the operands; of out, bias and addend
   std::int64_t m = 0, n = 0, k = 0;
   std::int64_t batch = 1;
   BlasOperand a, b;

@@ -20,7 +20,9 @@ struct Product final : Routine {
     return !call.strict && blas().available && library(call.device.index).supports(library::matmul_of(call));
   }
   /// A bias is taken where adding it costs nothing.
-  bool supports(const Call& call) const override { return call.n_operands < 3 || is_recordable(call); }
+  bool supports(const Call& call) const override {
+    return (call.n_operands < 3 && call.dtype == call.operands[0].dtype) || is_recordable(call);
+  }
   std::size_t workspace_bytes(const Call& call) const override {
     return is_recordable(call) ? library(call.device.index).workspace_bytes(library::matmul_of(call)) : 0;
   }
