@@ -203,13 +203,17 @@ class PlanMaker {
   struct MakerOf {
     std::uint32_t launch, call;  // in the plan's lists
     std::size_t operand;
+    std::optional<library::Counting> counting;  // the kernel does all of the call
   };
   void choose_makers();
   void make_in_pieces();
-  std::size_t maker_of(std::size_t call, std::size_t operand) const;
+  std::size_t maker_of(std::size_t call, std::size_t operand, bool counts) const;
+  std::optional<library::Counting> counting_in(const LibraryCall& l) const;
   bool moves_to(std::size_t maker, std::size_t call) const;
   NodeId only_owner(std::uint32_t buffer) const;
   void become_maker(const MakerOf& maker);
+  void become_counter(const MakerOf& maker);
+  void drop_call(std::uint32_t call);
   /// Keys of the launches' kernels, and how many of one a launch may run at once.
   void find_classes();
   void verify_kernels();

@@ -87,6 +87,7 @@ void PlanMaker::add_facts(const Step& s, const std::function<RegionFacts&(const 
         // a second launch of the same kernel is no further kernel
         const bool again = !lowered_[i]->again.empty() && !kernels.empty() && kernels.back().code == l.kernel;
         if (!again) kernels.push_back({lowered_[i].get(), l.kernel, l.verdict});
+        if (lowered_[i]->kernel.tally) facts_of(region_of_launch_[i]).stored = false;
       }
       break;
     case Step::Kind::Library: {

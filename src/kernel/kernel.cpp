@@ -36,11 +36,19 @@ class KeyWriter {
  private:
   void parts() {
     put(k_.buffers.size() | std::uint64_t{k_.accs.size()} << 16 | std::uint64_t{k_.slots.size()} << 32 |
-        std::uint64_t{k_.fma} << 48 | std::uint64_t{k_.exact} << 49);
+        std::uint64_t{k_.fma} << 48 | std::uint64_t{k_.exact} << 49 |
+        std::uint64_t{k_.tally.has_value()} << 50);
     put(k_.threads.block | std::uint64_t{k_.threads.team} << 16 | std::uint64_t{k_.threads.narrow} << 32);
     put(k_.n_params | std::uint64_t{k_.n_vars} << 32);
     for (const BufferDecl& b : k_.buffers) describe(b);
     for (const AccDecl& a : k_.accs) describe(a);
+    if (k_.tally) describe(*k_.tally);
+  }
+
+  void describe(const Tally& t) {
+    put(t.indices | std::uint64_t{t.counts} << 32);
+    put(t.number | std::uint64_t{t.places} << 32);
+    put(t.log_copies | std::uint64_t{t.halves} << 8);
   }
 
   void describe(const BufferDecl& b) {

@@ -148,6 +148,18 @@ struct Template {
   std::vector<Hook> hooks;
 };
 
+/// What is stored to one buffer of a GPU's kernel counts instead: each element, stored once, is an index into
+/// `counts`, counted from the back where it is negative; one that is out of range counts nowhere. Blocks
+/// count in shared memory, and add the number times what they counted to the elements of `counts`.
+struct Tally {
+  std::uint32_t indices;        // Out buffer that has no memory
+  std::uint32_t counts;         // Out buffer of integers of four or eight bytes, and …
+  std::uint32_t number;         // … In buffer of one such integer
+  std::uint32_t places;         // parameter: elements of `counts`
+  std::uint8_t log_copies = 0;  // of the counters, for different lanes
+  bool halves = false;          // counters have 16 bits, and no copies
+};
+
 struct Kernel {
   ExprPool pool;
   std::vector<BufferDecl> buffers;
@@ -165,7 +177,8 @@ struct Kernel {
                        // divisions, Float64 functions the C library's for single values
   Threads threads;
   std::optional<Template> main_loop;  // then the sections are empty
-  std::string label;                  // readable name, not part of the key
+  std::optional<Tally> tally;
+  std::string label;  // readable name, not part of the key
 };
 
 /// Whether values of accumulators are read inside their loops: scans, While loops. Not every emitter has

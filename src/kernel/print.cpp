@@ -118,6 +118,10 @@ class Printer {
       if (d.shared > 0) text += cat(" shared ", d.shared);
       line(text);
     }
+    if (const auto& t = k_.tally)
+      line(cat("counts ", buffer_name(t->indices), " in ", buffer_name(t->counts), "[p", t->places,
+               "] times ", buffer_name(t->number),
+               t->halves ? ", by halves" : cat(", copies ", 1 << t->log_copies)));
   }
 
   // ---- statements ----

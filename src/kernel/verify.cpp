@@ -37,6 +37,7 @@ class Verifier {
       KILN_CHECK_THAT(!a.narrow || positional(a.monoid), "narrow positions of ", name(a.monoid));
     }
     for (const CustomMonoid& c : k_.customs) custom(c);
+    if (k_.tally) tally(*k_.tally);
     visited_.assign(k_.loops.size(), false);
     KILN_CHECK_THAT(k_.link.empty() == k_.second.empty(),
                     "a link without a second section, or the other way round");
@@ -46,6 +47,22 @@ class Verifier {
 
  private:
   enum class AccState : std::uint8_t { Unborn, Open, Final, Dead };
+
+  void tally(const Tally& t) {
+    const auto is = [&](std::uint32_t buffer, BufferDecl::Role role) {
+      return buffer < k_.buffers.size() && k_.buffers[buffer].role == role &&
+             is_int(k_.buffers[buffer].dtype);
+    };
+    KILN_CHECK_THAT(is(t.indices, BufferDecl::Role::Out) && !k_.buffers[t.indices].vector,
+                    "indices that are counted");
+    KILN_CHECK_THAT(is(t.counts, BufferDecl::Role::Out) && is(t.number, BufferDecl::Role::In) &&
+                        k_.buffers[t.counts].dtype == k_.buffers[t.number].dtype &&
+                        size_of(k_.buffers[t.counts].dtype) >= 4,
+                    "what indices count for");
+    KILN_CHECK_THAT(t.places < k_.n_params && (t.log_copies == 0 || !t.halves), "counters of a block");
+    KILN_CHECK_THAT(k_.threads.block > 0 && !k_.main_loop && k_.finish.empty() && k_.link.empty(),
+                    "a kernel that cannot count");
+  }
 
   void custom(const CustomMonoid& c) {
     const std::size_t n = c.types.size();

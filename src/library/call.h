@@ -16,6 +16,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -51,6 +52,16 @@ inline bool is_wanted(const Call& call, std::size_t result) { return (call.wante
 
 inline ir::Stored stored(const Call& call) { return {call.attr64, call.attrs}; }
 
+/// How a kernel on a GPU that makes an operand of a call does the call's own work: it counts the elements,
+/// see kernel::Tally.
+struct Counting {
+  std::size_t indices = 0, number = 0;  // operands
+  std::int64_t places = 0;
+  std::uint8_t log_copies = 0;
+  bool halves = false;
+  std::uint32_t threads = 0, blocks = 0, shared_bytes = 0;  // of a launch, at most
+};
+
 /// How one device does one op.
 class Routine {
  public:
@@ -64,6 +75,9 @@ class Routine {
   virtual bool overwrites_first() const { return false; }
   /// The number of an operand that a kernel may make in pieces, or -1: see Maker.
   virtual int made_in_pieces(const Call&) const { return -1; }
+  /// How a kernel that makes an operand may do all of the call, where the result is in the first operand's
+  /// memory; or nothing.
+  virtual std::optional<Counting> counted(const Call&) const { return {}; }
   /// Other ways to run the call with the same results to the bit, for adaptive mode to measure.
   virtual std::vector<FusionVariant> ways(const Call&) const { return {}; }
   /// Compiles what run() will need, when it is planned. UserError where it cannot run: of what the user gave.

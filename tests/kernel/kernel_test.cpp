@@ -151,6 +151,47 @@ TEST(KernelHash, SeesEverythingThatDecidesTheCode) {
   EXPECT_TRUE(changed([](Kernel& k) { std::swap(k.body, k.finish); }));
 }
 
+/// A map of bytes whose results are counted.
+Kernel with_tally() {
+  Kernel k;
+  k.buffers = {{BufferDecl::Role::In, DType::UInt8},
+               {BufferDecl::Role::Out, DType::UInt8},
+               {BufferDecl::Role::In, DType::Int32},
+               {BufferDecl::Role::Out, DType::Int32}};
+  k.n_params = 2;
+  k.threads = {256, 256, true};
+  const std::uint32_t grid = add_loop(k, LoopKind::Grid, leaf(k, Prim::Param, DType::Int64, 0));
+  const E i = var_of(k, grid);
+  k.loops[grid].body = {{Stmt::Kind::Store, 1, i.id, load(k, 0, i).id}};
+  k.body = {loop_stmt(grid)};
+  k.tally = Tally{.indices = 1, .counts = 3, .number = 2, .places = 1, .log_copies = 3};
+  return k;
+}
+
+TEST(KernelPrint, ShowsWhatIsCounted) {
+  EXPECT_NE(print(with_tally()).find("counts out1 in out3[p1] times in2, copies 8"), std::string::npos);
+}
+
+TEST(KernelHash, SeesHowResultsAreCounted) {
+  const Hash128 base = hash(with_tally());
+  const auto changed = [&](auto&& change) { return hash(with(with_tally(), change)) != base; };
+  EXPECT_TRUE(changed([](Kernel& k) { k.tally.reset(); }));
+  EXPECT_TRUE(changed([](Kernel& k) { k.tally->log_copies = 0; }));
+  EXPECT_TRUE(changed([](Kernel& k) { k.tally->halves = true; }));
+  EXPECT_TRUE(changed([](Kernel& k) { k.tally->places = 0; }));
+}
+
+TEST(KernelVerify, CountsIndicesInIntegers) {
+  EXPECT_NO_THROW(verify(with_tally()));
+  const auto refuses = [](auto&& change) { EXPECT_THROW(verify(with(with_tally(), change)), InternalError); };
+  refuses([](Kernel& k) { k.tally->indices = 0; });
+  refuses([](Kernel& k) { k.tally->places = 2; });
+  refuses([](Kernel& k) { k.buffers[3].dtype = DType::Int64; });
+  refuses([](Kernel& k) { k.buffers[1].vector = true; });
+  refuses([](Kernel& k) { k.tally->halves = true; });
+  refuses([](Kernel& k) { k.threads = {}; });
+}
+
 /// The sum of two numbers in thousands and rest.
 Kernel with_custom_monoid() {
   Kernel k;

@@ -38,6 +38,7 @@ std::vector<CudaEmitter::Parameter> CudaEmitter::parameters() const {
   std::vector<Parameter> out;
   for (std::size_t b = 0; b < k_.buffers.size(); ++b) {
     const BufferDecl& d = k_.buffers[b];
+    if (is_counted(b)) continue;
     const char* t = cuda_memory_type(d.dtype);
     if (d.role == BufferDecl::Role::In)
       out.push_back({cat("const ", t, "* __restrict__"), buffer_name(b), true});
@@ -97,6 +98,15 @@ std::string CudaEmitter::table_function() const {
   return out + ");\n}\n";
 }
 
+/// The counters of the block, where what would be stored is counted.
+std::string CudaEmitter::tally() const {
+  if (!k_.tally) return {};
+  const kernel::Tally& t = *k_.tally;
+  return cat("Tally<", size_of(k_.buffers[t.counts].dtype), ", ", t.halves ? "true" : "false", ", ",
+             int{t.log_copies}, "> tally(", buffer_name(t.counts), ", ", buffer_name(t.number), ", p",
+             t.places, ");\n");
+}
+
 std::string CudaEmitter::assemble(const std::string& body) const {
   std::string fn = customs() + head();
   const int team = k_.threads.team;
@@ -107,12 +117,15 @@ std::string CudaEmitter::assemble(const std::string& body) const {
                      : cat("const unsigned int members = ", (1u << team) - 1, "u << (threadIdx.x % 32 / ",
                            team, " * ", team, ");\n");
   if (facts_.turn) fn += "int turn = 0;\n";
-  fn += body + "}\n";
+  fn += tally() + body;
+  if (k_.tally) fn += "tally.end();\n";
+  fn += "}\n";
   if (instances_ > 1) fn += table_function();
 
   std::string out = text_of(facts_.preludes);
   if (!k_.link.empty()) out += templates::chain;
   if (!k_.finish.empty()) out += templates::finish;
+  if (k_.tally) out += templates::tally;
   return out + "\n" + indented(fn);
 }
 
@@ -156,7 +169,8 @@ int instances_in(const Kernel& kernel, std::size_t bytes) {
 }
 
 std::string emit_cuda(const Kernel& kernel, const std::string& symbol, int instances, bool marked) {
-  KILN_CHECK_THAT((kernel.link.empty() && !kernel.main_loop) || instances == 1, "blocks of several chains");
+  KILN_CHECK_THAT((kernel.link.empty() && !kernel.main_loop && !kernel.tally) || instances == 1,
+                  "blocks of several chains");
   if (kernel.main_loop) return emit_template(kernel, symbol, marked);
   std::string text;
   on_large_stack([&] { text = CudaEmitter(kernel, symbol, instances, {}, marked).run(); });

@@ -133,6 +133,8 @@ class CudaEmitter {
   std::string head() const;
   std::string table_function() const;
   std::string assemble(const std::string& body) const;
+  std::string tally() const;
+  bool is_counted(std::uint64_t b) const { return k_.tally && k_.tally->indices == b; }
 
   // ---- values
   bool is_index(ExprId e) const { return facts_.index[e]; }
@@ -184,6 +186,7 @@ class CudaEmitter {
   std::int64_t vectors_bytes(DType t) const;
   std::string streams() const;
   void store(const Stmt& s);
+  std::string stored(const Stmt& s, const std::string& x);
   bool hold_loaded(const Stmt& s);
   std::string registers() const;
   std::string shared_array(std::size_t b) const;

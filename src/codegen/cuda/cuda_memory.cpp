@@ -350,9 +350,8 @@ void CudaEmitter::store(const Stmt& s) {
     return;
   }
   if (at_.lanes_depth() == 0) {
-    const std::string x = in_memory(value(s.value)), at = index_text(s.index);
-    line(cat(width_ > 1 ? cat("if (", lane_, " == 0) ") : std::string(), buffer_name(s.target), '[', at,
-             "] = ", x, ';'));
+    const std::string x = in_memory(value(s.value));
+    line(cat(width_ > 1 ? cat("if (", lane_, " == 0) ") : std::string(), stored(s, x), ';'));
     return;
   }
   const std::string x = in_memory(lane(s.value));
@@ -368,8 +367,14 @@ void CudaEmitter::store(const Stmt& s) {
                       ");", statement_, '\n');
     return;
   }
-  const std::string at = lane_index_text(s.index);
-  line(cat(storing(in_run_ ? "v < left" : "left > 0"), buffer_name(s.target), '[', at, "] = ", x, ';'));
+  line(cat(storing(in_run_ ? "v < left" : "left > 0"), stored(s, x), ';'));
+}
+
+/// An element's store, or where it is counted instead.
+std::string CudaEmitter::stored(const Stmt& s, const std::string& x) {
+  if (is_counted(s.target)) return cat("tally.add(", x, ')');
+  const std::string at = at_.lanes_depth() == 0 ? index_text(s.index) : lane_index_text(s.index);
+  return cat(buffer_name(s.target), '[', at, "] = ", x);
 }
 
 /// The condition under which this thread stores what it has of the vector at hand; `mask` where lanes may be

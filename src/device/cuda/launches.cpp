@@ -272,7 +272,7 @@ device::LaunchShape shape_of(const kernel::Kernel& kernel, std::int64_t grid) {
 }
 
 int most_instances(const kernel::Kernel& kernel, int parameter_bytes) {
-  if (!kernel.link.empty() || kernel.main_loop) return 1;
+  if (!kernel.link.empty() || kernel.main_loop || kernel.tally) return 1;
   return std::max(codegen::instances_in(kernel, static_cast<std::size_t>(parameter_bytes)), 1);
 }
 

@@ -54,6 +54,10 @@ struct Scattering final : Routine {
   std::size_t workspace_bytes(const Call& call) const override {
     return scatter_bytes(library::scatter_of(call), device(call.device.index).l2_bytes);
   }
+  std::optional<library::Counting> counted(const Call& call) const override {
+    const DeviceInfo& d = device(call.device.index);
+    return counting_of(library::scatter_of(call), d.sm_count, d.l2_bytes);
+  }
   std::vector<FusionVariant> ways(const Call& call) const override {
     switch (way_of(library::scatter_of(call), device(call.device.index).l2_bytes)) {
       case Way::Counted:

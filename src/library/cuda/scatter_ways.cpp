@@ -36,6 +36,7 @@ constexpr std::int64_t kFewestRows = 4096;        // of values
 constexpr std::int64_t kMostListed = std::int64_t{1} << 31;
 constexpr std::int64_t kFewCounters = 1 << 13;   // of a block, of which several share a multiprocessor, …
 constexpr std::int64_t kMostCounters = 1 << 15;  // … and of one that has it alone
+constexpr std::uint32_t kCountingThreads = 1024;  // of a block that makes the indices, too
 constexpr std::int64_t kMostRanges = 4;          // times that indices are read
 constexpr std::int64_t kShortRow = 32;           // bytes
 constexpr std::int64_t kMostWidth = 1 << 16;
@@ -197,6 +198,21 @@ Way way_of(const Scatter& call, std::uint64_t l2_bytes) {
   if (adds_rows(call, l2_bytes)) return Way::Summed;
   if (takes_rows(call)) return Way::Listed;
   return meets_privately(call) ? Way::Privately : Way::Apart;
+}
+
+std::optional<library::Counting> counting_of(const Scatter& call, int multiprocessors,
+                                             std::uint64_t l2_bytes) {
+  constexpr std::size_t kIndices = 1, kValues = 2;
+  if (way_of(call, l2_bytes) != Way::Counted || size_of(call.dtype) < 4) return {};
+  const std::int64_t places = call.x.dims[call.axis];
+  if (places > 2 * kMostCounters) return {};
+  library::Counting c{.indices = kIndices, .number = kValues, .places = places};
+  c.halves = places > kMostCounters;
+  while (c.log_copies < kMostLogCopies && places << (c.log_copies + 1) <= kFewCounters) ++c.log_copies;
+  c.threads = kCountingThreads;
+  c.blocks = static_cast<std::uint32_t>(multiprocessors);
+  c.shared_bytes = static_cast<std::uint32_t>(4 * (c.halves ? ceil_div(places, 2) : places << c.log_copies));
+  return c;
 }
 
 std::span<const char* const> symbols_of(const Scatter& call, Way way) {

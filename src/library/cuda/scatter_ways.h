@@ -2,9 +2,11 @@
 // its kernels get.
 #pragma once
 
+#include "library/call.h"
 #include "library/library.h"
 
 #include <cstdint>
+#include <optional>
 #include <span>
 
 namespace kiln::cuda {
@@ -13,6 +15,10 @@ namespace kiln::cuda {
 enum class Way : std::uint8_t { Set, Ordered, Counted, Summed, Listed, Privately, Apart };
 /// `l2_bytes`: of the device.
 Way way_of(const library::Scatter& call, std::uint64_t l2_bytes);
+/// How a kernel that makes the indices counts them, where one number is added at each and a block has
+/// counters for all places.
+std::optional<library::Counting> counting_of(const library::Scatter& call, int multiprocessors,
+                                             std::uint64_t l2_bytes);
 /// The kernels of that way's source, in the order of its enumerators below.
 std::span<const char* const> symbols_of(const library::Scatter& call, Way way);
 
