@@ -90,9 +90,39 @@ struct Rows {
 __device__ __forceinline__ const Bits* begin_in(const Bits* in, const Rows& rows, int64 row) {
   return in + offset_of(rows.axes, row);
 }
+/// What stands for an element among its equals. A device's sums of float32 have one NaN, whose key is the
+/// greatest, and -0 is equal to +0 in a sum with it.
+template <class T>
+struct Equals {
+  static __device__ __forceinline__ Bits key(Bits x) { return key_of<T>(x, Order::merge_zeros); }
+  /// Whether an element's key stands for other bits than the element's: of a negative zero, of a NaN.
+  static __device__ __forceinline__ bool lost(Bits x) {
+    typedef element<T> E;
+    return (x == E::sign) | (is_nan<T>(x) & (x != E::nan));
+  }
+};
+#ifndef KILN_FAKE_DEVICE
+template <>
+struct Equals<float> {
+  static __device__ __forceinline__ uint32 first(uint32 x) {
+    uint32 y;
+    if (Order::merge_zeros)
+      asm("add.rn.f32 %0, %1, 0f00000000;" : "=r"(y) : "r"(x));
+    else
+      asm("{\n.reg .f32 z;\nmov.b32 z, 0x80000000;\nadd.rn.f32 %0, %1, z;\n}" : "=r"(y) : "r"(x));
+    return y;
+  }
+  static __device__ __forceinline__ uint32 key(uint32 x) {
+    const uint32 y = first(x);
+    return y ^ (uint32(int(y) >> 31) | 0x80000000u);
+  }
+  static __device__ __forceinline__ bool lost(uint32 x) { return first(x) != x; }
+};
+#endif
+
 /// An element's key, in the order that items have.
 __device__ __forceinline__ Bits ordered_key(Bits element, const Rows& rows) {
-  const Bits key = key_of<Element>(element, Order::merge_zeros);
+  const Bits key = Equals<Element>::key(element);
   return rows.descending ? Bits(~key) : key;
 }
 /// The key at `position` of a row that begins there.

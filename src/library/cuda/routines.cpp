@@ -56,7 +56,10 @@ struct Scattering final : Routine {
   }
   std::optional<library::Counting> counted(const Call& call) const override {
     const DeviceInfo& d = device(call.device.index);
-    return counting_of(library::scatter_of(call), d.sm_count, d.l2_bytes);
+    const auto counting = counting_of(library::scatter_of(call), d.sm_count, d.l2_bytes);
+    const bool fits =
+        counting && counting->shared_bytes <= static_cast<std::uint32_t>(d.shared_per_block_optin);
+    return fits ? counting : std::nullopt;
   }
   std::vector<FusionVariant> ways(const Call& call) const override {
     switch (way_of(library::scatter_of(call), device(call.device.index).l2_bytes)) {

@@ -21,6 +21,7 @@ using library::Sort;
 
 constexpr std::int64_t kTileBytes = 32 << 10;  // of items in a block's registers, or shared memory
 constexpr std::int64_t kMostByThread = 16;     // items in registers
+constexpr std::int64_t kMostByWords = 32;      // likewise, of a register each, of rows longer than that
 constexpr std::int64_t kChunk = 2048;          // items that a block merges
 constexpr std::int64_t kThreads = 256;         // of every block
 constexpr std::int64_t kCounted = 16384;       // elements whose digits a block counts
@@ -40,12 +41,15 @@ std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; 
 struct Items {
   enum class Way { Tiles, Merge, Radix };
   const char* order = "KeyAlone";
+  bool paired = false;  // two keys a register
   std::int64_t bytes, by_thread, tile;
   std::int64_t first;  // items of a row that a thread passes on: by_thread, or what a row keeps if much less
-  int passes;          // of a radix sort: a byte of the key each
+  std::int64_t of_length = 0;  // not 0: of all rows, of which a thread has whole ones
+  int passes;                  // of a radix sort: a byte of the key each
   Way way = Way::Tiles;
 
-  Items(const Sort& call) : bytes(size_of(call.dtype)), passes(static_cast<int>(bytes)) {
+  /// `halves`: the device compares two numbers of 16 bits at once.
+  Items(const Sort& call, bool halves) : bytes(size_of(call.dtype)), passes(static_cast<int>(bytes)) {
     const std::int64_t length = call.in.dims[call.axis];
     if (!call.by_position || keys_suffice(call)) {
       if (call.by_position && is_float(call.dtype)) order = "KeyMended";
@@ -54,9 +58,17 @@ struct Items {
     }
     by_thread = by_thread_of(bytes);
     tile = kThreads * by_thread;
+    paired = halves && bytes <= 2 && length <= tile;
+    if (bytes <= 4 && length > kMostByWords && length <= tile) by_thread = kMostByWords;
+    // Whole rows, as many as a power of two; of so many elements anyway threads have whole rows.
+    if (length <= by_thread && !std::has_single_bit(static_cast<std::uint64_t>(length))) {
+      of_length = length;
+      by_thread =
+          length * static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(by_thread / length)));
+    }
     first = by_thread;
     for (const std::int64_t few : {8, 2})
-      if (call.kept <= few && few < std::min(by_thread, length)) first = few;
+      if (of_length == 0 && call.kept <= few && few < std::min(by_thread, length)) first = few;
     if (length <= tile) return;
     // Either way reads and writes all items once a round; merging soon drops those that are not kept.
     const int merges = std::bit_width(static_cast<std::uint64_t>(ceil_div(length, tile) - 1));
@@ -100,14 +112,39 @@ LaunchShape blocks(std::int64_t count) {
   return shape;
 }
 
-/// How a block reads its rows; the kernels' Reading.
-enum ReadingWay { kAlongRows, kAcrossRows, kWholeWords };
-struct Reading {
-  std::int32_t width, inverse, way;
+/// What kernels write: of keys alone the values, else positions, and values beside them; null: not wanted.
+struct Outs {
+  void *out, *values;
+  explicit Outs(const Sort& call) : Outs(call, call.by_position && !Items::keys_suffice(call)) {}
+
+ private:
+  Outs(const Sort& call, bool positions)
+      : out(positions ? call.positions : call.values), values(positions ? call.values : nullptr) {}
 };
 
-/// Rows, `together` of them a block.
-Reading reading_of(const Sort& call, const Rows& rows, std::int64_t width, std::int64_t together) {
+/// How a block reads its rows; the kernels' Reading.
+enum ReadingWay { kAlongRows, kAcrossRows, kWholeWords, kByFour, kByEight, kBySixteen };
+struct Reading {
+  std::int32_t width, inverse, way, stored;
+};
+
+/// The vectors that rows of several threads are read by, if they lie at multiples of one.
+std::optional<ReadingWay> vectors_of(const Sort& call, const Rows& rows) {
+  const std::int64_t element = size_of(call.dtype);
+  for (const auto& [way, bytes] : {std::pair{kBySixteen, 16}, {kByEight, 8}, {kByFour, 4}}) {
+    if (bytes < element || rows.length * element % bytes != 0 ||
+        reinterpret_cast<std::uintptr_t>(call.in.data) % static_cast<std::uintptr_t>(bytes) != 0)
+      continue;
+    if (std::all_of(rows.axes.strides, rows.axes.strides + rows.axes.rank,
+                    [&](std::int64_t stride) { return stride * element % bytes == 0; }))
+      return way;
+  }
+  return std::nullopt;
+}
+
+/// Rows, `together` of them a block; `several`: threads a row; `runs`: what is sorted is merged yet.
+Reading reading_of(const Sort& call, const Rows& rows, std::int64_t width, std::int64_t together,
+                   bool several, bool runs) {
   Reading r;
   r.width = static_cast<std::int32_t>(width);
   r.inverse = static_cast<std::int32_t>(
@@ -122,18 +159,21 @@ Reading reading_of(const Sort& call, const Rows& rows, std::int64_t width, std::
   // Across, where the same element of the next row is nearer than the next element of a row.
   const bool across = last >= 0 && std::abs(rows.axes.strides[last]) < std::abs(rows.stride);
   r.way = adjacent && whole ? kWholeWords : across ? kAcrossRows : kAlongRows;
+  r.stored = 0;
+  if (!several || rows.stride != 1) return r;
+  const auto vectors = vectors_of(call, rows);
+  if (!vectors) return r;
+  r.way = *vectors;
+  const Outs to(call);
+  // Positions are of so many bytes that lanes would store far apart.
+  if (runs || rows.inner != 1 || !to.out || to.out == call.positions) return r;
+  r.stored = 1;
+  for (const std::int32_t wide : {16, 8, 4})
+    if (wide > r.stored && rows.kept * element % wide == 0 &&
+        reinterpret_cast<std::uintptr_t>(to.out) % static_cast<std::uintptr_t>(wide) == 0)
+      r.stored = wide;
   return r;
 }
-
-/// What kernels write: of keys alone the values, else positions, and values beside them; null: not wanted.
-struct Outs {
-  void *out, *values;
-  explicit Outs(const Sort& call) : Outs(call, call.by_position && !Items::keys_suffice(call)) {}
-
- private:
-  Outs(const Sort& call, bool positions)
-      : out(positions ? call.positions : call.values), values(positions ? call.values : nullptr) {}
-};
 
 /// Sorts tiles: to `runs`, `distance` items apart, or null to the results.
 void sort_tiles(const Sort& call, Rows rows, const Items& items, Function kernel, Stream stream, void* runs,
@@ -141,19 +181,20 @@ void sort_tiles(const Sort& call, Rows rows, const Items& items, Function kernel
   constexpr std::int64_t kWarp = 32;
   const std::int64_t width = std::min(rows.length, items.tile), units = rows.count * tiles;
   std::int32_t log_padded = std::bit_width(static_cast<std::uint64_t>(width - 1));
-  const std::int64_t padded = std::int64_t{1} << log_padded;
+  const std::int64_t padded = std::int64_t{1} << log_padded, sets = items.paired ? 2 : 1,
+                     slots = items.of_length > 0 ? items.of_length : padded;  // of a row
   // Smaller blocks where there would be too few for the device.
   const std::int64_t wanted = std::int64_t{2} * device(device_of(stream)).sm_count;
   std::int64_t threads = kThreads;
-  while (threads > kWarp && threads * items.by_thread / 2 >= padded &&
-         units * padded < wanted * threads * items.by_thread)
+  while (threads > kWarp && threads * items.by_thread / 2 >= slots &&
+         units * slots < wanted * sets * threads * items.by_thread)
     threads /= 2;
-  const std::int64_t together = threads * items.by_thread >> log_padded;
+  const std::int64_t together = sets * threads * items.by_thread / slots;
   std::int32_t log_rows = std::bit_width(static_cast<std::uint64_t>(together)) - 1;
   const auto kept = static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(rows.kept)));
   auto kept_threads = static_cast<std::int32_t>(std::clamp<std::int64_t>(
       kept / items.by_thread, 1, std::max<std::int64_t>(padded / items.by_thread, 1)));
-  Reading reading = reading_of(call, rows, width, together);
+  Reading reading = reading_of(call, rows, width, together, slots > items.by_thread, runs != nullptr);
   Outs to(call);
   const void* in = call.in.data;
   void* params[] = {&runs,     &to.out,   &in,           &rows,    &tiles,    &log_padded,
@@ -234,14 +275,16 @@ void sort_by_radix(const Sort& call, Rows rows, const Items& items, const std::v
 
 }  // namespace
 
-std::string sort_source(const Sort& call) {
+std::string sort_source(const Sort& call, bool halves) {
   namespace texts = codegen::templates;
-  const Items items(call);
+  const Items items(call, halves);
   const std::string shared = cat(template_prologue(), "typedef ", codegen::cuda_memory_type(call.dtype),
                                  " Element;\n#define KILN_ORDER ", items.order,
                                  "\nconstexpr bool kValues = ", Outs(call).values ? "true" : "false", ";\n");
-  const std::string tile = cat("constexpr int kEach = ", items.by_thread, ", kFirst = ", items.first, ";\n",
-                               texts::sort, texts::sort_tiles);
+  const std::string tile = cat("constexpr int kEach = ", items.by_thread, ", kFirst = ", items.first,
+                               ";\nconstexpr bool kPaired = ", items.paired ? "true" : "false",
+                               ";\nconstexpr int kLength = ", items.of_length, ";\n", texts::memory,
+                               texts::sort, texts::sort_pairs, texts::sort_memory, texts::sort_tiles);
   switch (items.way) {
     case Items::Way::Tiles: return shared + tile;
     case Items::Way::Merge: return cat(shared, tile, texts::sort_merge);
@@ -264,12 +307,16 @@ void sort(const Sort& call, Stream stream) {
   rows.descending = call.descending;
   if (rows.count == 0 || rows.kept == 0) return;
 
-  const Items items(call);
+  constexpr int kHopper = 9;
+  const bool halves = device(device_of(stream)).major >= kHopper;
+  const Items items(call, halves);
   const auto kernels = [&](const char* way,
                            std::span<const char* const> symbols) -> const std::vector<Function>& {
-    const std::string name = cat("sort_", codegen::cuda_memory_type(call.dtype), '_', items.order, way, '_',
-                                 items.first, Outs(call).values ? "_values" : "");
-    return template_kernels(device_of(stream), name, symbols, [&] { return sort_source(call); });
+    const std::string name =
+        cat("sort_", codegen::cuda_memory_type(call.dtype), '_', items.order, way, '_', items.first,
+            Outs(call).values ? "_values" : "", items.paired ? "_pairs_" : "_", items.by_thread,
+            items.of_length > 0 ? cat("_of_", items.of_length) : "");
+    return template_kernels(device_of(stream), name, symbols, [&] { return sort_source(call, halves); });
   };
   switch (items.way) {
     case Items::Way::Tiles:

@@ -13,6 +13,6 @@ namespace kiln::cuda {
 void sort(const library::Sort& call, Stream stream);
 
 /// The kernels' CUDA C for a call of such a dtype and shape, for tests.
-std::string sort_source(const library::Sort& call);
+std::string sort_source(const library::Sort& call, bool halves);
 
 }  // namespace kiln::cuda

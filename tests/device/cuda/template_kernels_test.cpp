@@ -54,7 +54,8 @@ std::string row_scatter_source(DType dtype, DType index_dtype, Combine how, std:
   return cuda::scatter_source(call, l2_bytes);
 }
 
-std::string sort_source(DType dtype, bool positions, std::int64_t length, std::int64_t kept = 0) {
+std::string sort_source(DType dtype, bool positions, std::int64_t length, std::int64_t kept = 0,
+                        bool halves = true) {
   library::Sort call;
   call.dtype = dtype;
   call.by_position = positions;
@@ -62,7 +63,7 @@ std::string sort_source(DType dtype, bool positions, std::int64_t length, std::i
   call.in.rank = 1;
   call.in.dims[0] = length;
   call.kept = kept > 0 ? kept : length;
-  return cuda::sort_source(call);
+  return cuda::sort_source(call, halves);
 }
 
 /// Values in the order of positions that nobody asks for.
@@ -74,7 +75,7 @@ std::string values_source(DType dtype, std::int64_t length, std::int64_t kept) {
   call.in.rank = 1;
   call.in.dims[0] = length;
   call.kept = kept;
-  return cuda::sort_source(call);
+  return cuda::sort_source(call, true);
 }
 
 template <class F>
@@ -93,6 +94,20 @@ TEST(TemplateKernels, ValuesAloneAreSortedByTheirKeys) {
   EXPECT_NE(values_source(DType::Float32, 10000, 5).find("KILN_ORDER KeyAbovePosition"), std::string::npos);
   EXPECT_NE(sort_source(DType::Float32, true, 1000, 5).find("KILN_ORDER KeyAbovePosition"),
             std::string::npos);
+}
+
+/// Keys of 16 bits go two by two where a device compares them so, where a row is one tile.
+TEST(TemplateKernels, ShortKeysShareARegister) {
+  const auto paired = [](DType dtype, std::int64_t length, bool halves) {
+    return sort_source(dtype, false, length, 0, halves).find("kPaired = true") != std::string::npos;
+  };
+  for (const DType dtype : {DType::Float16, DType::BFloat16, DType::Int16, DType::UInt8}) {
+    EXPECT_TRUE(paired(dtype, 100, true));
+    EXPECT_FALSE(paired(dtype, 100, false));
+    EXPECT_FALSE(paired(dtype, 10000, true));
+  }
+  EXPECT_FALSE(paired(DType::Int32, 100, true));
+  EXPECT_EQ(sort_source(DType::Float16, true, 100).find("kPaired = true"), std::string::npos);
 }
 
 /// Sums of rows need no atomic operation on elements, and halves no floats beside them.
@@ -132,6 +147,7 @@ TEST(TemplateKernels, CompileForEveryDtype) {
     expect_compiles(search_source(dtype), 90);
     if (is_float(dtype)) expect_compiles(linear_source(dtype), 90);
     expect_compiles(sort_source(dtype, false, 10000), 90);
+    for (const bool halves : {false, true}) expect_compiles(sort_source(dtype, false, 100, 0, halves), 90);
     expect_compiles(sort_source(dtype, true, 10), 90);
     expect_compiles(sort_source(dtype, true, 10, 1), 90);
     expect_compiles(values_source(dtype, 1000, 5), 90);

@@ -30,12 +30,12 @@ class DeviceSort : public ::testing::Test {
         state_ = state_ * 6364136223846793005ull + 1442695040888963407ull;
         const std::uint64_t r = state_ >> 33;
         const float inf = std::numeric_limits<float>::infinity(),
-                    special[] = {std::nanf(""), inf, -inf, 0.0f, -0.0f};
+                    special[] = {std::nanf(""), inf, -inf, 0.0f, -0.0f, -std::nanf("")};
         T x;
         if constexpr (std::is_same_v<T, bool>)
           x = r % 2;
         else if constexpr (is_float(dtype_of<T>))
-          x = T(r % 16 < 5 ? special[r % 16] : static_cast<float>(r % 2000) / 8 - 100);
+          x = T(r % 16 < 6 ? special[r % 16] : static_cast<float>(r % 2000) / 8 - 100);
         else
           x = r % 8 == 0   ? std::numeric_limits<T>::min()
               : r % 8 == 1 ? std::numeric_limits<T>::max()
@@ -135,6 +135,52 @@ TEST_F(DeviceSort, AgreesWithTheCpuOnRowsOfAnyLength) {
     }
   for (const std::int64_t n : {2048, 2049, 8200}) expect_same(DType::Float64, true, false, {n}, {1}, 0, n);
   expect_same(DType::UInt8, false, false, {3, 5000}, {5000, 1}, 1, 5000);
+}
+
+/// Two rows share registers, of which the second may be missing; rows begin anywhere, or at multiples of 16,
+/// 8 and 4 bytes.
+TEST_F(DeviceSort, AgreesWithTheCpuOnShortKeys) {
+  for (const auto& [dtype, lengths] :
+       {std::pair<DType, std::vector<std::int64_t>>{DType::Float16, {1, 5, 16, 33, 100, 1001, 4096}},
+        {DType::BFloat16, {8, 102, 128}},
+        {DType::Int16, {2, 65, 2048}},
+        {DType::UInt8, {3, 64}}})
+    for (const std::int64_t n : lengths) {
+      const std::int64_t rows = n < 200 ? 1 + 70000 / (n + 60) : 3;
+      expect_same(dtype, false, n % 2 == 0, {rows, n}, {n, 1}, 1, n);
+      expect_same(dtype, true, n % 2 == 1, {rows, n}, {n, 1}, 1, n > 40 ? 5 : n > 4 ? 2 : 1);
+    }
+  expect_same(DType::Float16, false, true, {9, 7, 100}, {7 * 104, 104, 1}, 2, 100);
+  expect_same(DType::BFloat16, true, false, {7, 9, 100}, {100, 700, 1}, 2, 31);
+  expect_same(DType::Int16, false, false, {90, 70}, {1, 90}, 1, 70);
+  expect_same(DType::UInt16, false, false, {70, 9}, {9, 1}, 0, 70);
+  expect_same(DType::Float16, true, true, {10, 200}, {0, 1}, 1, 8);
+}
+
+/// Rows of which a thread has whole ones: every length, and of items of any size.
+TEST_F(DeviceSort, AgreesWithTheCpuOnRowsOfFewElements) {
+  for (const auto& [dtype, lengths] :
+       {std::pair<DType, std::vector<std::int64_t>>{DType::Float32, {1, 2, 3, 5, 11, 16, 17}},
+        {DType::Float64, {8, 9}},
+        {DType::Int8, {7, 12}}})
+    for (const std::int64_t n : lengths) {
+      expect_same(dtype, n % 2 == 1, n % 3 == 0, {700, n}, {n, 1}, 1, n);
+      expect_same(dtype, n % 2 == 0, n % 3 == 1, {n, 300}, {300, 1}, 0, (n + 1) / 2);
+    }
+}
+
+/// Threads of a row read it where it lies, whatever its items are.
+TEST_F(DeviceSort, AgreesWithTheCpuOnRowsOfSeveralThreads) {
+  for (const auto& [dtype, lengths] :
+       {std::pair<DType, std::vector<std::int64_t>>{DType::Float32, {63, 64, 66, 2000}},
+        {DType::Int64, {60, 5000}},
+        {DType::UInt8, {100}},
+        {DType::Float16, {64}}})
+    for (const std::int64_t n : lengths)
+      for (const bool positions : {false, true}) {
+        expect_same(dtype, positions, n % 4 == 0, {7, n}, {n, 1}, 1, n);
+        expect_same(dtype, positions, n % 4 == 2, {7, n}, {n + 4, 1}, 1, 8);
+      }
 }
 
 /// Rows so long that they are sorted digit by digit, by whole chunks and by parts of one.
