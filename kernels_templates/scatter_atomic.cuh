@@ -42,6 +42,18 @@ __device__ __forceinline__ void meet(T* element_at, T value) {
   }
 }
 
+/// What leaves the caches first.
+template <class T>
+__device__ __forceinline__ T read_once(const T* p) {
+#ifdef KILN_FAKE_DEVICE
+  return *p;
+#else
+  if constexpr (sizeof(T) == 8) return same_bits<T>(__ldcs((const uint64*)p));
+  if constexpr (sizeof(T) == 4) return same_bits<T>(__ldcs((const uint32*)p));
+  return *p;
+#endif
+}
+
 /// Values of a thread whose loads are under way together; the library's kMetAtOnce.
 constexpr int kMetAtOnce = 4;
 
@@ -67,6 +79,71 @@ extern "C" __global__ void __launch_bounds__(256)
       Kept kept;
       assign(kept, value[j]);
       meet<kHow>(out + place[j] + position * g.place_step, kept);
+    }
+  }
+}
+
+/// Whole rows of `width` elements, all of fewer than 2^31, by adjacent threads: a row's elements, which are
+/// in few sectors, meet the output there together. `inverse`: index_div's number for the width.
+extern "C" __global__ void __launch_bounds__(256)
+    combine_whole_rows(Kept* out, const Element* values, const Index* indices, int64 rows, int width,
+                       int inverse, int count) {
+  const int block = kMetAtOnce * blockDim.x;
+  for (unsigned int first = blockIdx.x * block + threadIdx.x; first < count; first += gridDim.x * block) {
+    Index index[kMetAtOnce];
+    Element value[kMetAtOnce];
+    int at[kMetAtOnce];
+#pragma unroll
+    for (int j = 0; j < kMetAtOnce; ++j) {
+      const unsigned int i = first + j * blockDim.x;
+      const int mine = int(i < count ? i : count - 1), row = index_div(mine, width, inverse);
+      at[j] = mine - row * width;
+      index[j] = read_once(indices + row);
+      value[j] = read_once(values + mine);
+    }
+#pragma unroll
+    for (int j = 0; j < kMetAtOnce; ++j) {
+      int64 position;
+      if (first + j * blockDim.x >= count || !resolve(index[j], rows, position)) continue;
+      Kept kept;
+      assign(kept, value[j]);
+      meet<kHow>(out + position * width + at[j], kept);
+    }
+  }
+}
+
+/// As combine(), for indices in a range of positions: the elements that they can reach stay in the second
+/// cache.
+extern "C" __global__ void __launch_bounds__(256)
+    combine_range(Kept* out, const Element* values, const Index* indices, Grid g, int64 low, int64 high) {
+  const int64 block = kMetAtOnce * int64(blockDim.x);
+  for (int64 first = blockIdx.x * block + threadIdx.x; first < g.count; first += gridDim.x * block) {
+    Index index[kMetAtOnce];
+    Element value[kMetAtOnce];
+    int64 place[kMetAtOnce], at[kMetAtOnce];
+    bool meets[kMetAtOnce];
+#pragma unroll
+    for (int j = 0; j < kMetAtOnce; ++j) {
+      const int64 i = first + j * blockDim.x;
+      const Spot s = spot_of(g, i < g.count ? i : g.count - 1);
+      index[j] = read_once(indices + s.index);
+      at[j] = s.value;
+      place[j] = s.place;
+    }
+#pragma unroll
+    for (int j = 0; j < kMetAtOnce; ++j) {
+      int64 position = 0;
+      meets[j] = first + j * blockDim.x < g.count && resolve(index[j], g.extent, position) &&
+                 position >= low && position < high;
+      place[j] += position * g.place_step;
+      if (meets[j]) value[j] = read_once(values + at[j]);
+    }
+#pragma unroll
+    for (int j = 0; j < kMetAtOnce; ++j) {
+      if (!meets[j]) continue;
+      Kept kept;
+      assign(kept, value[j]);
+      meet<kHow>(out + place[j], kept);
     }
   }
 }

@@ -62,14 +62,18 @@ struct Scattering final : Routine {
     return fits ? counting : std::nullopt;
   }
   std::vector<FusionVariant> ways(const Call& call) const override {
-    switch (way_of(library::scatter_of(call), device(call.device.index).l2_bytes)) {
+    const library::Scatter scatter = library::scatter_of(call);
+    const std::uint64_t l2_bytes = device(call.device.index).l2_bytes;
+    switch (way_of(scatter, l2_bytes)) {
       case Way::Counted:
       case Way::Summed:
       case Way::Listed:
       case Way::Privately: return {FusionVariant::OneTable};
+      case Way::Apart:
+        if (ranges_of(scatter, l2_bytes) > 1) return {FusionVariant::OneTable};
+        return {};
       case Way::Set:
-      case Way::Ordered:
-      case Way::Apart: return {};
+      case Way::Ordered: return {};
     }
     return {};
   }

@@ -227,11 +227,42 @@ struct Writer {
                beside = sums_beside(call);
     const void* sums = beside ? memory : out;
     if (beside) launch(kBeginSums, s.rows * s.vectors, {&sums, &x, &s});
-    launch(s.width == 2 ? kAddRowsByPairs
-           : whole      ? kAddWholeRows
-                        : kAddRowsByFours,
-           ceil_div(s.count * s.vectors, kMetAtOnce), {&sums, &values, &indices, &s});
+    if (!add_columns(sums, s))
+      launch(s.width == 2 ? kAddRowsByPairs
+             : whole      ? kAddWholeRows
+                          : kAddRowsByFours,
+             ceil_div(s.count * s.vectors, kMetAtOnce), {&sums, &values, &indices, &s});
     if (beside) launch(kEndSums, s.rows * s.vectors, {&out, &x, &sums, &s});
+  }
+
+  /// By blocks that have columns of few rows; false: rows are not few, and nothing is done.
+  bool add_columns(const void* sums, const RowSums& s) const {
+    const DeviceInfo& d = device(device_of(stream));
+    for (const auto& [lanes, kernel] :
+         {std::pair{4, kAddColumnsByFours}, {2, kAddColumnsByPairs}, {1, kAddColumnsByOnes}}) {
+      if (s.value_stride % lanes != 0 ||
+          reinterpret_cast<std::uintptr_t>(values) % static_cast<std::uintptr_t>(lanes * size_of(call.dtype)))
+        continue;
+      std::optional<ColumnUnits> units = column_units(s, lanes, d.sm_count);
+      if (!units || column_bytes(s, lanes) > d.shared_per_block_optin) continue;
+      launch_blocks(kernel, ceil_div(s.count, units->chunk) * units->blocks, kColumnThreads,
+                    column_bytes(s, lanes), {&sums, &values, &indices, &s, &*units});
+      return true;
+    }
+    return false;
+  }
+  void launch_blocks(int k, std::int64_t blocks, std::int64_t threads, std::int64_t shared,
+                     std::initializer_list<const void*> arguments) const {
+    const Function& kernel = kernels[static_cast<std::size_t>(k)];
+    LaunchShape shape;
+    shape.grid[0] = static_cast<std::uint32_t>(blocks);
+    shape.block[0] = static_cast<std::uint32_t>(threads);
+    shape.dynamic_shared = static_cast<std::uint32_t>(shared);
+    allow_dynamic_shared(kernel, static_cast<int>(shared));
+    void* params[8];
+    std::transform(arguments.begin(), arguments.end(), params,
+                   [](const void* a) { return const_cast<void*>(a); });
+    cuda::launch(kernel, shape, stream, params);
   }
 
   void combine() const {
@@ -250,7 +281,20 @@ struct Writer {
   void combine_into(void* kept) const {
     Grid all = places.grid(call, Over::All);
     if (meets_privately(call)) return combine_privately(kept, all);
+    const std::int64_t ranges = ranges_of(call, device(device_of(stream)).l2_bytes);
+    for (std::int64_t r = 0; ranges > 1 && r < ranges; ++r) {
+      const std::int64_t low = all.extent * r / ranges, high = all.extent * (r + 1) / ranges;
+      launch(kCombineRange, ceil_div(all.count, kMetAtOnce), {&kept, &values, &indices, &all, &low, &high});
+    }
+    if (ranges > 1) return;
     const bool vectors = adds_words(call) && by_vectors(all, kept);
+    const std::int64_t width = row_width(call), rows = call.x.dims[0], count = call.values.dims[0] * width;
+    if (!vectors && width > 1 && call.values.strides[0] == width && count < std::int64_t{1} << 31) {
+      const auto whole = static_cast<std::int32_t>(width), all_of = static_cast<std::int32_t>(count);
+      const auto inverse = static_cast<std::uint32_t>((std::int64_t{1} << 32) / width);
+      return launch(kCombineWholeRows, ceil_div(count, kMetAtOnce),
+                    {&kept, &values, &indices, &rows, &whole, &inverse, &all_of});
+    }
     launch(vectors ? kCombineVectors : kCombine, ceil_div(all.count, kMetAtOnce),
            {&kept, &values, &indices, &all});
   }
@@ -316,7 +360,7 @@ std::string scatter_source(const Scatter& call, std::uint64_t l2_bytes) {
     case Way::Set: text = texts::scatter_set; break;
     case Way::Ordered: text = texts::scatter_ordered; break;
     case Way::Counted: text = cat(texts::scatter_atomic, texts::memory, texts::scatter_count); break;
-    case Way::Summed: text = cat(texts::memory, texts::scatter_sums); break;
+    case Way::Summed: text = cat(texts::memory, texts::scatter_sums, texts::scatter_columns); break;
     case Way::Listed: text = cat(texts::memory, texts::scatter_rows); break;
     case Way::Privately:
       text = cat(texts::scatter_atomic, texts::scatter_private,

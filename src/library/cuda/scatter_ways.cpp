@@ -10,12 +10,15 @@ using library::Scatter;
 namespace {
 
 constexpr const char* kSetSymbols[] = {"clear_claims", "claim", "set"};
-constexpr const char* kAtomicSymbols[] = {"combine",   "widen",      "narrow",
-                                          "widen_all", "narrow_all", "combine_vectors"};
-constexpr const char* kSumSymbols[] = {"add_whole_rows", "add_rows_by_fours", "add_rows_by_pairs",
-                                       "begin_sums", "end_sums"};
+constexpr const char* kAtomicSymbols[] = {"combine",    "combine_range",  "combine_whole_rows",
+                                          "widen",      "narrow",         "widen_all",
+                                          "narrow_all", "combine_vectors"};
+constexpr const char* kSumSymbols[] = {"add_whole_rows",       "add_rows_by_fours",  "add_rows_by_pairs",
+                                       "begin_sums",           "end_sums",           "add_columns_by_fours",
+                                       "add_columns_by_pairs", "add_columns_by_ones"};
 constexpr const char* kCountSymbols[] = {"count_places"};
-constexpr const char* kPrivateSymbols[] = {"combine_privately", "widen", "narrow", "widen_all", "narrow_all"};
+constexpr const char* kPrivateSymbols[] = {
+    "combine_privately", "combine_range", "combine_whole_rows", "widen", "narrow", "widen_all", "narrow_all"};
 constexpr const char* kOrderedSymbols[] = {"number_slots", "combine_in_order"};
 constexpr const char* kRowSymbols[] = {"count_rows",
                                        "count_few_rows",
@@ -34,11 +37,11 @@ constexpr std::int64_t kRowBytes = 16;            // shorter rows meet as quickl
 constexpr std::int64_t kWideRow = 128;            // listing them takes longer if they are shorter and many
 constexpr std::int64_t kFewestRows = 4096;        // of values
 constexpr std::int64_t kMostListed = std::int64_t{1} << 31;
-constexpr std::int64_t kFewCounters = 1 << 13;   // of a block, of which several share a multiprocessor, …
-constexpr std::int64_t kMostCounters = 1 << 15;  // … and of one that has it alone
+constexpr std::int64_t kFewCounters = 1 << 13;    // of a block, of which several share a multiprocessor, …
+constexpr std::int64_t kMostCounters = 1 << 15;   // … and of one that has it alone
 constexpr std::uint32_t kCountingThreads = 1024;  // of a block that makes the indices, too
-constexpr std::int64_t kMostRanges = 4;          // times that indices are read
-constexpr std::int64_t kShortRow = 32;           // bytes
+constexpr std::int64_t kMostRanges = 4;           // times that indices are read
+constexpr std::int64_t kShortRow = 32;            // bytes
 constexpr std::int64_t kMostWidth = 1 << 16;
 constexpr std::int64_t kMostVectors = std::int64_t{1} << 31;
 
@@ -74,21 +77,6 @@ bool counts(const Scatter& call) {
          count >= kValuesPerPlace * places;
 }
 
-/// Elements of the rows that indices choose, where these are whole ones along the first axis and lie in
-/// memory one after the other; else 0.
-std::int64_t row_width(const Scatter& call) {
-  if (call.axis != 0 || call.indices.strides[0] != 1) return 0;
-  std::int64_t width = 1;
-  for (int a = call.x.rank; a-- > 1;) {
-    if (call.x.dims[a] == 1) continue;
-    if (call.indices.strides[a] != 0 || call.values.strides[a] != width ||
-        call.values.dims[a] != call.x.dims[a])
-      return 0;
-    width *= call.x.dims[a];
-  }
-  return width;
-}
-
 /// Whether floats of whole rows are added where the second cache has the sums. What else is read leaves room
 /// for few sums; for those of short rows that is still faster than to list their values.
 bool adds_rows(const Scatter& call, std::uint64_t l2_bytes) {
@@ -112,6 +100,19 @@ bool takes_rows(const Scatter& call) {
 }
 
 }  // namespace
+
+std::int64_t row_width(const Scatter& call) {
+  if (call.axis != 0 || call.indices.strides[0] != 1) return 0;
+  std::int64_t width = 1;
+  for (int a = call.x.rank; a-- > 1;) {
+    if (call.x.dims[a] == 1) continue;
+    if (call.indices.strides[a] != 0 || call.values.strides[a] != width ||
+        call.values.dims[a] != call.x.dims[a])
+      return 0;
+    width *= call.x.dims[a];
+  }
+  return width;
+}
 
 DType worked_in(DType dtype, Combine how) {
   if (how == Combine::Set || (sums(how) && is_int(dtype))) {
@@ -190,6 +191,43 @@ RowSums::RowSums(const Scatter& call)
   inverse = static_cast<std::uint32_t>(std::min<std::int64_t>((std::int64_t{1} << 32) / vectors, 0xffffffff));
 }
 
+std::int64_t column_bytes(const RowSums& s, std::int64_t lanes) {
+  return kColumnThreads * (s.rows + 1) * lanes * static_cast<std::int64_t>(sizeof(float));
+}
+
+std::optional<ColumnUnits> column_units(const RowSums& s, std::int64_t lanes, int multiprocessors) {
+  constexpr std::int64_t kMostOfBlock = 80 << 10,
+                         kMostOfAll = 192 << 10;  // bytes of sums; of a multiprocessor
+  constexpr std::int64_t kFewestColumns = 128;    // of a row
+  // Values of a block for each row: blocks of narrow columns are to be many, for enough loads under way.
+  const std::int64_t bytes = column_bytes(s, lanes), per_row = 4 * lanes;
+  if (s.width < kFewestColumns || s.width % lanes != 0 || bytes > kMostOfBlock) return {};
+  ColumnUnits c;
+  c.lanes = static_cast<std::int32_t>(std::min(kColumnThreads, s.width / lanes));
+  c.parts = static_cast<std::int32_t>(kColumnThreads / c.lanes);
+  c.blocks = static_cast<std::int32_t>(ceil_div(s.width, c.lanes * lanes));
+  const std::int64_t all = multiprocessors * std::min<std::int64_t>(kMostOfAll / bytes, 8);
+  c.chunk =
+      std::max(per_row * s.rows * c.parts, ceil_div(s.count, std::max<std::int64_t>(all / c.blocks, 1)));
+  if (ceil_div(s.count, c.chunk) * c.blocks < multiprocessors) return {};
+  return c;
+}
+
+std::int64_t ranges_of(const Scatter& call, std::uint64_t l2_bytes) {
+  constexpr std::int64_t kSector = 32;  // bytes, of which one value at least is to come for each
+  if (call.tables == Scatter::Tables::One || call.values.dims[call.axis] < 2) return 1;
+  std::int64_t values = 1, bytes = widens(call.dtype, call.how) ? 4 : size_of(call.dtype);
+  for (int a = 0; a < call.values.rank; ++a) {
+    if (a < call.axis && call.x.dims[a] != 1)
+      return 1;  // values that follow each other meet in a part anyway
+    values *= call.values.dims[a];
+    bytes *= call.x.dims[a];
+  }
+  const auto l2 = static_cast<std::int64_t>(l2_bytes);
+  if (bytes <= l2 || values * kSector < bytes) return 1;
+  return std::min(ceil_div(bytes, l2 * 3 / 4), call.x.dims[call.axis]);
+}
+
 Way way_of(const Scatter& call, std::uint64_t l2_bytes) {
   if (call.how == Combine::Set) return Way::Set;
   if (in_order(call)) return Way::Ordered;
@@ -223,10 +261,10 @@ std::span<const char* const> symbols_of(const Scatter& call, Way way) {
     case Way::Counted: return kCountSymbols;
     case Way::Summed: return kSumSymbols;
     case Way::Listed: return kRowSymbols;
-    case Way::Privately: return std::span(kPrivateSymbols).first(widened ? 5 : 1);
+    case Way::Privately: return std::span(kPrivateSymbols).first(widened ? 7 : 1);
     case Way::Apart: break;
   }
-  return std::span(kAtomicSymbols).first(adds_words(call) ? 6 : widened ? 5 : 1);
+  return std::span(kAtomicSymbols).first(adds_words(call) ? 8 : widened ? 7 : 3);
 }
 
 bool sums_beside(const Scatter& call) {

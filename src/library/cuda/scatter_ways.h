@@ -23,8 +23,26 @@ std::optional<library::Counting> counting_of(const library::Scatter& call, int m
 std::span<const char* const> symbols_of(const library::Scatter& call, Way way);
 
 enum SetKernel { kClearClaims, kClaim, kSet };
-enum AtomicKernel { kCombine, kWiden, kNarrow, kWidenAll, kNarrowAll, kCombineVectors };
-enum SumKernel { kAddWholeRows, kAddRowsByFours, kAddRowsByPairs, kBeginSums, kEndSums };
+enum AtomicKernel {
+  kCombine,
+  kCombineRange,
+  kCombineWholeRows,
+  kWiden,
+  kNarrow,
+  kWidenAll,
+  kNarrowAll,
+  kCombineVectors
+};
+enum SumKernel {
+  kAddWholeRows,
+  kAddRowsByFours,
+  kAddRowsByPairs,
+  kBeginSums,
+  kEndSums,
+  kAddColumnsByFours,
+  kAddColumnsByPairs,
+  kAddColumnsByOnes
+};
 enum PrivateKernel { kCombinePrivately = 0 };  // in the place of kCombine; the others are the same
 enum CountKernel { kCountPlaces };
 enum OrderedKernel { kNumberSlots, kCombineInOrder };
@@ -39,6 +57,9 @@ enum RowKernel {
   kMany
 };
 
+/// Elements of the rows that indices choose, where these are whole ones along the first axis and lie in
+/// memory one after the other; else 0.
+std::int64_t row_width(const library::Scatter& call);
 /// One dtype for all whose kernels are the same: bits that are moved, integers that wrap.
 DType worked_in(DType dtype, Combine how);
 /// Whether elements are kept as floats until they are complete.
@@ -101,5 +122,22 @@ struct RowSums {
   explicit RowSums(const library::Scatter& call);
 };
 static_assert(sizeof(RowSums) == 6 * 8);
+
+/// The kernels' ColumnUnits: blocks that have some columns of all rows, and some of the values.
+struct ColumnUnits {
+  std::int64_t chunk = 0;
+  std::int32_t lanes = 1, parts = 1, blocks = 1, unused = 0;
+};
+static_assert(sizeof(ColumnUnits) == 3 * 8);
+/// Of threads that have `lanes` adjacent columns, of which rows are multiples; or nothing, where rows are not
+/// few, or values not many.
+std::optional<ColumnUnits> column_units(const RowSums& s, std::int64_t lanes, int multiprocessors);
+/// Bytes of sums of a block.
+std::int64_t column_bytes(const RowSums& s, std::int64_t lanes);
+constexpr std::int64_t kColumnThreads = 256;
+
+/// Way::Apart: into how many ranges of positions the output is cut, for each of which all indices are read,
+/// so that what values meet at one time stays in the second cache.
+std::int64_t ranges_of(const library::Scatter& call, std::uint64_t l2_bytes);
 
 }  // namespace kiln::cuda

@@ -278,6 +278,65 @@ TEST_F(DeviceScatter, AgreesWithTheCpuOnRowsOfFewElements) {
                   {1, 0}, width == 7);
 }
 
+/// Few long rows: blocks have columns of all of them, by vectors where rows are such and few. x keeps its
+/// bits where no value comes.
+TEST_F(DeviceScatter, AgreesWithTheCpuOnColumnsOfFewRows) {
+  for (const DType dtype : {DType::Float32, DType::BFloat16})
+    for (const auto& [rows, width] :
+         {std::pair<std::int64_t, std::int64_t>{8, 1200}, {33, 300}, {33, 301}, {61, 129}, {100, 128}})
+      expect_same(dtype, DType::Int32, Combine::Add, false, {rows, width}, 0, 20000, {width, 1}, {width, 1},
+                  {1, 0}, width == 300);
+  expect_same(DType::Float32, DType::Int64, Combine::Add, false, {9, 1100}, 0, 20000, {1100, 1}, {1104, 1},
+              {1, 0});
+}
+
+/// Where the tests' driver has a second cache of 4 MiB, places are taken in ranges.
+TEST_F(DeviceScatter, AgreesWithTheCpuOnOutputsThatLeaveTheSecondCache) {
+  for (const auto& [dtype, how] : {std::pair{DType::Float32, Combine::Add},
+                                   {DType::Float16, Combine::Add},
+                                   {DType::Int64, Combine::Max}})
+    expect_same(dtype, DType::Int32, how, false, {1100001}, 0, 300000, {1}, {1}, {1});
+}
+
+TEST(ScatterWays, RangesAreOfOutputsThatLeaveTheSecondCache) {
+  library::Scatter call;
+  call.dtype = DType::Float32;
+  call.how = Combine::Add;
+  call.x.rank = call.values.rank = call.indices.rank = 1;
+  call.values.dims[0] = call.indices.dims[0] = 1 << 25;
+  constexpr std::uint64_t kL2 = 50 << 20;
+  const auto ranges = [&](std::int64_t places) {
+    call.x.dims[0] = places;
+    return ranges_of(call, kL2);
+  };
+  EXPECT_EQ(ranges(1 << 25), 4);
+  EXPECT_EQ(ranges(1 << 23), 1);
+  call.values.dims[0] = 1 << 20;  // of most lines nothing is read
+  EXPECT_EQ(ranges(1 << 25), 1);
+  call.values.dims[0] = 1 << 25;
+  call.tables = library::Scatter::Tables::One;
+  EXPECT_EQ(ranges(1 << 25), 1);
+}
+
+TEST(ScatterWays, ColumnsAreOfFewRowsWithManyValues) {
+  const auto units = [](std::int64_t rows, std::int64_t width, std::int64_t count, std::int64_t lanes) {
+    library::Scatter call;
+    call.x.rank = call.values.rank = call.indices.rank = 2;
+    call.x.dims[0] = rows;
+    call.values.dims[0] = call.indices.dims[0] = count;
+    call.x.dims[1] = call.values.dims[1] = call.indices.dims[1] = width;
+    call.values.strides[0] = width;
+    call.values.strides[1] = call.indices.strides[0] = 1;
+    return column_units(RowSums(call), lanes, 132);
+  };
+  EXPECT_TRUE(units(8, 4096, 8192, 4));
+  EXPECT_TRUE(units(33, 1000, 33554, 2));
+  EXPECT_FALSE(units(33, 1000, 33554, 4));  // they take too much memory
+  EXPECT_FALSE(units(8, 4096, 512, 4));     // not enough values for all multiprocessors
+  EXPECT_FALSE(units(1000, 1000, 100000, 1));
+  EXPECT_FALSE(units(8, 64, 1 << 20, 4));
+}
+
 /// One integer at every index: counters of 32 bits, copies of them where bins are few, ranges where they are
 /// many. Indices that no vector begins with, negative ones, and ones out of range are drawn.
 TEST_F(DeviceScatter, AgreesWithTheCpuOnHistograms) {
