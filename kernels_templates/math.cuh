@@ -28,6 +28,14 @@ __device__ __forceinline__ float exp2_flushed(float a) {
   return y;
 }
 
+/// ln a by the hardware's approximation of log2 a: below 2 within 2^-22, else within that of its size; pre: a
+/// is 0, from 1 on, or NaN.
+__device__ __forceinline__ float log_fast(float a) {
+  float y;
+  asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(a));
+  return y * 0.693147181f;
+}
+
 /// a / b from the hardware's reciprocal and one correction; pre: a finite, 1/2 <= |b| <= 2^120.
 __device__ __forceinline__ float div_bounded(float a, float b) {
   const float r = reciprocal_fast(b), q = a * r;

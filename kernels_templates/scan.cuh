@@ -77,27 +77,36 @@ __device__ __forceinline__ void add_before(T (&x)[Lanes], T before, T all, T& ca
   carry = Op::of(all, carry);
 }
 
-// Sums of exponentials relative to the greatest value (`Relative` in reduce.cuh). While a thread's values are
-// none greater than what comes before them, each adds its exponential, relative to the greatest of them, to
-// one sum: no choice of which of two is relative to which, and one exponential a value. Any other thread
-// combines its values one after the other.
-template <class Op, int Lanes, class T>
-__device__ __forceinline__ Pair<T, T> own_total(const Pair<T, T> (&x)[Lanes], T (&sums)[Lanes]) {
+// Sums of exponentials relative to the greatest value (`Relative` in reduce.cuh). While a team's values are
+// none greater than what comes before its step, each adds its exponential, relative to the greatest of that,
+// to one sum: a scan of sums. Else each thread's values are relative to their own greatest first; and while
+// these are none greater than what comes before the thread, they are added to one sum again: no choice of
+// which of two is relative to which, and one exponential a value. Any other thread combines its values one
+// after the other.
+template <int Lanes, class T>
+__device__ __forceinline__ T greatest_of(const Pair<T, T> (&x)[Lanes]) {
   T most = x[0].first;
 #pragma unroll
   for (int v = 1; v < Lanes; ++v) most = greatest(most, x[v].first);
-  const T base = base_of(most);
+  return most;
+}
+/// Running sums of exponentials relative to `base`.
+template <class Op, int Lanes, class T>
+__device__ __forceinline__ void weigh(const Pair<T, T> (&x)[Lanes], T base, T (&sums)[Lanes]) {
 #pragma unroll
   for (int v = 0; v < Lanes; ++v) {
     sums[v] = Op::weight(x[v].first - base);
     if (v > 0) sums[v] += sums[v - 1];
   }
-  return {most, sums[Lanes - 1]};
+}
+template <class T>
+__device__ __forceinline__ bool is_below(T most, T greatest) {
+  return most <= greatest && greatest - greatest == 0;
 }
 template <class Op, int Lanes, class T>
 __device__ __forceinline__ void add_before(Pair<T, T> (&x)[Lanes], const T (&sums)[Lanes], T most,
                                            Pair<T, T> first) {
-  if (most <= first.first && first.first - first.first == 0) {
+  if (is_below(most, first.first)) {
     const T weight = Op::weight(most - first.first);
 #pragma unroll
     for (int v = 0; v < Lanes; ++v) x[v] = {first.first, sums[v] * weight + first.second};
@@ -107,35 +116,73 @@ __device__ __forceinline__ void add_before(Pair<T, T> (&x)[Lanes], const T (&sum
     for (int v = 1; v < Lanes; ++v) x[v] = Op::of(x[v], x[v - 1]);
   }
 }
-
-/// `of_team(total, all)`: what comes before the thread in its team.
 template <class Op, int Lanes, class T, class OfTeam>
-__device__ __forceinline__ void scan_step(T (&x)[Lanes], T& carry, T& first, OfTeam of_team) {
-  T all;
-  if constexpr (is_relative<Op>::value) {
-    decltype(x[0].second) sums[Lanes];
-    const T own = own_total<Op>(x, sums);
-    first = Op::of(of_team(own, all), carry);
-    add_before<Op>(x, sums, own.first, first);
-    carry = Op::of(all, carry);
+__device__ __forceinline__ void scan_relative(Pair<T, T> (&x)[Lanes], Pair<T, T> none, Pair<T, T>& carry,
+                                              Pair<T, T>& first, OfTeam of_team) {
+  T sums[Lanes];
+  const T most = greatest_of(x);
+  if (of_team.all_are(is_below(most, carry.first))) {
+    weigh<Op>(x, carry.first, sums);
+    T all;
+    first = {carry.first, of_team.template before<Sum>(sums[Lanes - 1], T(0), all) + carry.second};
+#pragma unroll
+    for (int v = 0; v < Lanes; ++v) x[v] = {carry.first, sums[v] + first.second};
+    carry.second += all;
   } else {
-    const T before = of_team(own_total<Op>(x), all);
+    weigh<Op>(x, base_of(most), sums);
+    Pair<T, T> all;
+    first = Op::of(of_team.template before<Op>(Pair<T, T>{most, sums[Lanes - 1]}, none, all), carry);
+    add_before<Op>(x, sums, most, first);
+    carry = Op::of(all, carry);
+  }
+}
+
+/// What a thread does with the others of its team: finds what is before it, and what all agree in.
+struct AloneInTeam {
+  template <class Op, class T>
+  __device__ __forceinline__ T before(T own, T none, T& all) const {
+    all = own;
+    return none;
+  }
+  __device__ __forceinline__ bool all_are(bool x) const { return x; }
+};
+template <int Team>
+struct InWarp {
+  unsigned int members;
+  template <class Op, class T>
+  __device__ __forceinline__ T before(T own, T none, T& all) const {
+    return scan_lanes<Op, Team>(own, none, all, members);
+  }
+  __device__ __forceinline__ bool all_are(bool x) const { return __all_sync(members, x); }
+};
+template <int Threads>
+struct InBlock {
+  template <class Op, class T>
+  __device__ __forceinline__ T before(T own, T none, T& all) const {
+    return scan_block<Op, Threads>(own, none, all);
+  }
+  __device__ __forceinline__ bool all_are(bool x) const { return !__syncthreads_or(!x); }
+};
+
+template <class Op, int Lanes, class T, class OfTeam>
+__device__ __forceinline__ void scan_step(T (&x)[Lanes], T none, T& carry, T& first, OfTeam of_team) {
+  if constexpr (is_relative<Op>::value) {
+    scan_relative<Op>(x, none, carry, first, of_team);
+  } else {
+    T all;
+    const T before = of_team.template before<Op>(own_total<Op>(x), none, all);
     add_before<Op>(x, before, all, carry, first);
   }
 }
 template <class Op, int Lanes, class T>
 __device__ __forceinline__ void scan_thread(T (&x)[Lanes], T none, T& carry, T& first) {
-  scan_step<Op>(x, carry, first, [&](T own, T& all) {
-    all = own;
-    return none;
-  });
+  scan_step<Op>(x, none, carry, first, AloneInTeam());
 }
 template <class Op, int Team, int Lanes, class T>
 __device__ __forceinline__ void scan_team(T (&x)[Lanes], T none, T& carry, T& first, unsigned int members) {
-  scan_step<Op>(x, carry, first,
-                [&](T own, T& all) { return scan_lanes<Op, Team>(own, none, all, members); });
+  scan_step<Op>(x, none, carry, first, InWarp<Team>{members});
 }
 template <class Op, int Threads, int Lanes, class T>
 __device__ __forceinline__ void scan_team(T (&x)[Lanes], T none, T& carry, T& first) {
-  scan_step<Op>(x, carry, first, [&](T own, T& all) { return scan_block<Op, Threads>(own, none, all); });
+  scan_step<Op>(x, none, carry, first, InBlock<Threads>());
 }

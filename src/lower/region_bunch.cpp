@@ -59,12 +59,13 @@ bool RegionLowering::bunched(const Entry& e) const {
   return target_.gpu ? runs_in_slabs(e.index) : e.predicates < 0 && runs_through(e.index);
 }
 
-/// Whether an index does so within each point of the first group, perhaps backwards along what is scanned.
+/// Whether an index does so within each point of the first group, perhaps backwards along what is scanned and
+/// along that group.
 bool RegionLowering::runs_in_slabs(const Index& index) const {
   std::int64_t stride = 1;
   for (std::size_t g = groups_.size(); g-- > 0;) {
     const std::int64_t by = index.coef(groups_[g].last);
-    const bool apart = g == 0 && by > 0 && !groups_[g].reduced;
+    const bool apart = g == 0 && by != 0 && !groups_[g].reduced;
     if (by != stride && !(groups_[g].reduced && by == -stride) && !apart) return false;
     stride *= groups_[g].extent;
   }

@@ -23,8 +23,8 @@ std::string CudaEmitter::op_of(const AccDecl& a) const {
 std::string CudaEmitter::lifted(const AccDecl& a, const std::string& x) const {
   return a.monoid == Monoid::Custom ? cat(op_of(a), "::lift(", x, ')') : x;
 }
-std::string CudaEmitter::shown(const AccDecl& a, const std::string& x) const {
-  return a.monoid == Monoid::Custom ? cat(op_of(a), "::show(", x, ')') : x;
+std::string CudaEmitter::shown(const AccDecl& a, const std::string& x, bool roughly) const {
+  return a.monoid == Monoid::Custom ? cat(op_of(a), roughly ? "::show_roughly(" : "::show(", x, ')') : x;
 }
 
 std::string CudaEmitter::parts_type(const CustomMonoid& m) {
@@ -91,6 +91,9 @@ std::string CudaEmitter::customs() const {
       const ExprNode& sum = pool_[m.merge[1]];
       const ExprId factor = sum.prim == Prim::Fma ? sum.b : pool_[sum.a].b;
       out += "typedef void Relative;\n";
+      if (any_runs_roughly(i))
+        out += cat("static __device__ __forceinline__ ", value, " show_roughly(", parts,
+                   " earlier) { return earlier.first + log_fast(earlier.second); }\n");
       out += m.types[0] == DType::Float32
                  ? cat("static __device__ __forceinline__ ", head,
                        " { return exp2_flushed(d * 0x1.715476p+0f); }\n")

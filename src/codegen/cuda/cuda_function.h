@@ -200,12 +200,15 @@ class CudaEmitter {
   std::string acc_type(const AccDecl& a) const;
   std::string op_of(const AccDecl& a) const;
   std::string lifted(const AccDecl& a, const std::string& x) const;
-  std::string shown(const AccDecl& a, const std::string& x) const;
+  std::string shown(const AccDecl& a, const std::string& x, bool roughly = false) const;
   static std::string parts_type(const CustomMonoid& m);
   std::string start_of(const AccDecl& a) const;
   std::string customs() const;
   bool is_relative(const CustomMonoid& m) const;
   bool is_relative(const AccDecl& a) const;
+  bool shows_logarithm(const CustomMonoid& m) const;
+  bool runs_roughly(std::uint32_t acc) const;
+  bool any_runs_roughly(std::size_t custom) const;
   bool combines_several(std::size_t custom) const;
   bool gathers(const LoopDecl& l, std::uint32_t acc) const;
   bool gathers(const LoopDecl& l) const;

@@ -20,6 +20,38 @@ bool CudaEmitter::is_relative(const AccDecl& a) const {
   return a.monoid == Monoid::Custom && is_relative(k_.customs[a.custom]);
 }
 
+/// Whether such a monoid's value is the logarithm of the sum, behind the greatest value.
+bool CudaEmitter::shows_logarithm(const CustomMonoid& m) const {
+  const ExprNode& n = pool_[m.show];
+  const auto is_part = [&](ExprId e, std::uint64_t part) {
+    return pool_[e].prim == Prim::Earlier && pool_[e].imm == part;
+  };
+  return is_relative(m) && n.prim == Prim::Add && n.type == DType::Float32 && is_part(n.a, 0) &&
+         pool_[n.b].prim == Prim::Native &&
+         pool_[n.b].imm == static_cast<std::uint64_t>(kernel::NativeFn::log) && is_part(pool_[n.b].a, 1);
+}
+
+/// Whether an accumulator's running values are rounded to half types at once: an approximate logarithm of
+/// their sums, none of which is less than 1, loses less than the sums have lost.
+bool CudaEmitter::runs_roughly(std::uint32_t acc) const {
+  const AccDecl& a = k_.accs[acc];
+  if (a.monoid != Monoid::Custom || !shows_logarithm(k_.customs[a.custom])) return false;
+  int others = 0;
+  for (ExprId e = 0; e < pool_.size(); ++e) {
+    const ExprNode& n = pool_[e];
+    if (n.prim == Prim::Running && n.imm == acc) others += facts_.uses[e];
+    if (n.prim == Prim::Cast && is_half(n.type) && facts_.uses[e] > 0 && pool_[n.a].prim == Prim::Running &&
+        pool_[n.a].imm == acc)
+      --others;
+  }
+  return others == 0;
+}
+bool CudaEmitter::any_runs_roughly(std::size_t custom) const {
+  for (std::uint32_t id = 0; id < k_.accs.size(); ++id)
+    if (is_scan(id) && k_.accs[id].custom == custom && runs_roughly(id)) return true;
+  return false;
+}
+
 /// Whether a custom monoid's structure must say how.
 bool CudaEmitter::combines_several(std::size_t custom) const {
   for (std::uint32_t id = 0; id < k_.accs.size(); ++id)

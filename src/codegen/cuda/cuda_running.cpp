@@ -67,7 +67,7 @@ void CudaEmitter::scan_alone(const Stmt& st) {
     line(cat("const ", cuda_type(a.type), ' ', s.before, " = ", shown(a, acc), ';'));
   }
   line(cat(acc, " = ", op_of(a), "::of(", lifted(a, x), ", ", acc, ");"));
-  s.running = shown(a, acc);
+  s.running = shown(a, acc, runs_roughly(st.target));
   at_.show_running(st.target);
 }
 
@@ -101,7 +101,7 @@ void CudaEmitter::scan_step(const Stmt& st) {
     line(cat("scan_team<", op, ", ", k_.threads.block, ">(", operands, ");"));
   else
     line(cat("scan_team<", op, ", ", team_, ">(", operands, ", members);"));
-  s.running = shown(a, cat(x, lanes_ > 1 ? "[v]" : "[0]"));
+  s.running = shown(a, cat(x, lanes_ > 1 ? "[v]" : "[0]"), runs_roughly(st.target));
   s.before = shown(a, lanes_ > 1 ? cat("(v > 0 ? ", x, "[v - 1] : ", first, ')') : first);
   at_.show_running(st.target);
 }
