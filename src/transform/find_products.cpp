@@ -3,6 +3,7 @@
 
 #include "ir/builder.h"
 #include "transform/nouns.h"
+#include "transform/only_reduced.h"
 #include "transform/rebuild.h"
 
 #include <kiln/shape.h>
@@ -14,9 +15,10 @@
 namespace kiln::transform {
 namespace {
 
-constexpr std::int64_t kLeastFree = 8;        // results that read an element of an operand
-constexpr std::int64_t kLeastSum = 4;         // elements of a sum
-constexpr std::int64_t kLeastWork = 1 << 12;  // multiply-adds
+constexpr std::int64_t kLeastFree = 8;          // results that read an element of an operand
+constexpr std::int64_t kLeastSum = 4;           // elements of a sum
+constexpr std::int64_t kLeastWork = 1 << 12;    // multiply-adds
+constexpr std::int64_t kManyResults = 1 << 22;  // whose memory takes longer than a second kernel
 
 /// An operand of the multiplication without its broadcasts, and the axes of the multiplication that it has.
 struct Operand {
@@ -32,12 +34,13 @@ struct Roles {
 
 class Finder {
  public:
-  explicit Finder(Graph& graph) : g_(graph), add_(graph) {}
+  Finder(Graph& graph, std::int64_t most_nested)
+      : g_(graph), most_nested_(most_nested), reduced_(graph), add_(graph) {}
 
   Renumbering run() {
-    return rebuild(g_, [&](NodeId, const GraphNode& n) {
+    return rebuild(g_, [&](NodeId id, const GraphNode& n) {
       if (n.op == Op::reduce_sum && is_float(n.dtype) && g_[n.in[0]].op == Op::multiply)
-        if (const auto product = product_of(n)) return *product;
+        if (const auto product = product_of(n, id)) return *product;
       return add_.push(n);
     });
   }
@@ -95,13 +98,17 @@ class Finder {
     return std::is_sorted(axes.begin(), axes.end()) ? id : add_.add(Op::permute, {id}, order);
   }
 
-  std::optional<NodeId> product_of(const GraphNode& n) {
+  /// `was`: its number before the pass.
+  std::optional<NodeId> product_of(const GraphNode& n, NodeId was) {
     const NodeId products = n.in[0];
     if (g_[products].held || g_[products].dtype != n.dtype) return std::nullopt;
     const std::vector<std::int64_t> dims(g_[products].dims.begin(), g_[products].dims.end());
     const Operand x = operand(g_[products].in[0], dims), y = operand(g_[products].in[1], dims);
     const auto found = roles(x, y, dims, ir::attributes<ir::Reduce>(n));
     if (!found) return std::nullopt;
+    if (n.dtype == DType::Float32 && dims[*found->k] <= most_nested_ && *found->k + 1 == dims.size() &&
+        n.numel >= kManyResults && reduced_.contains(was))
+      return std::nullopt;
     add_.loc = n.loc;
     std::vector<std::size_t> of_x = found->batch, of_y = of_x, of_result = of_x;
     of_x.insert(of_x.end(), {*found->m, *found->k});
@@ -124,11 +131,13 @@ class Finder {
   }
 
   Graph& g_;
+  const std::int64_t most_nested_;
+  const OnlyReduced reduced_;
   ir::Builder add_;
 };
 
 }  // namespace
 
-Renumbering find_products(Graph& graph) { return Finder(graph).run(); }
+Renumbering find_products(Graph& graph, std::int64_t most_nested) { return Finder(graph, most_nested).run(); }
 
 }  // namespace kiln::transform

@@ -77,7 +77,7 @@ void transform_for_target(Transformed& t, const Wishes& wishes) {
     follow(t, dce(t.graph));
   }
   if (wishes.extremes) {
-    follow(t, take_extremes(t.graph));
+    follow(t, take_extremes(t.graph, wishes.second_extremes));
     follow(t, dce(t.graph));
   }
   if (wishes.reduces_in_order) {
@@ -122,7 +122,7 @@ Transformed transform(ir::Graph graph, const Wishes& wishes) {
     }
     follow(t, sum_products(t.graph));
   }
-  if (wishes.finds_products) follow(t, find_products(t.graph));
+  if (wishes.finds_products) follow(t, find_products(t.graph, wishes.most_nested));
   if (wishes.writes_out) follow(t, write_out_sums(t.graph, *wishes.writes_out));
   if (wishes.vectors) follow(t, sum_vectors(t.graph, *wishes.vectors));
   for (const Pass& pass : kPasses) follow(t, pass.run(t.graph));

@@ -38,7 +38,8 @@ struct Transformed {
 struct Wishes {
   bool products_as_sums = false;             // without contractions, see sum_products.h
   std::optional<BlockCosts> blocks;          // of products whose rows are reduced, see block_rows.h
-  bool finds_products = false;               // the other way round, see find_products.h
+  bool finds_products = false;               // the other way round, see find_products.h, …
+  std::int64_t most_nested = 0;              // … of sums that are reduced further
   std::optional<VectorCosts> vectors;        // of products of a matrix and a vector, see sum_vectors.h
   std::optional<TermCosts> writes_out;       // of reductions of pairs, see write_out_sums.h
   bool sums_batches = false;                 // of products, see sum_batches.h
@@ -48,7 +49,8 @@ struct Wishes {
   std::int64_t arranges = 0;   // results side by side from which on operands of pairs are arranged; 0: never
   bool aligns_orders = false;  // of operands of reductions, see align_orders.h
   bool reduces_in_order = false;                        // of memory, see reduce_in_order.h
-  bool extremes = false;                                // in place of sorts, see take_extremes.h
+  bool extremes = false;                                // in place of sorts, see take_extremes.h, …
+  bool second_extremes = false;                         // … of two elements, too
   bool narrow_indices = false;                          // of scatters, see narrow_indices.h
   Renumbering (*turns_windows)(ir::Graph&) = nullptr;   // of products, see plan/turn_windows.h
   Renumbering (*places_results)(ir::Graph&) = nullptr;  // of attentions, see plan/place_results.h

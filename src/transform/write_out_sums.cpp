@@ -1,11 +1,12 @@
 // Terminates: one walk in topological order; a reduction becomes as many times the few operations that make
-// its operand as it has terms. Each look at these, and at readers, is of at most kMostSteps nodes, or
+// its operand as it has terms. Each look at these is of at most kMostSteps nodes, or
 // TermCosts::of_windows.
 #include "transform/write_out_sums.h"
 
 #include "ir/builder.h"
 #include "transform/memory_strides.h"
 #include "transform/nouns.h"
+#include "transform/only_reduced.h"
 #include "transform/rebuild.h"
 
 #include <kiln/shape.h>
@@ -19,18 +20,14 @@
 namespace kiln::transform {
 namespace {
 
-constexpr std::size_t kMostSteps = 8;           // operations that make an element, or are made of a result
+constexpr std::size_t kMostSteps = 8;           // operations that make an element
 constexpr std::int64_t kManyResults = 1 << 16;  // of windows: below, launches are all that counts
 
 class Writer {
  public:
-  Writer(Graph& graph, const TermCosts& costs)
-      : g_(graph), costs_(costs), readers_(graph.size()), root_(graph.size()), add_(graph) {}
+  Writer(Graph& graph, const TermCosts& costs) : g_(graph), costs_(costs), reduced_(graph), add_(graph) {}
 
   Renumbering run() {
-    for (NodeId id = 0; id < g_.size(); ++id)
-      for (const NodeId in : g_[id].in) readers_[in].push_back(id);
-    for (const NodeId r : g_.roots) root_[r] = true;
     for (NodeId id = 0; id < g_.size(); ++id) found_.push_back(find(id));
     return rebuild(g_, [&](NodeId id, const GraphNode& n) {
       now_.push_back(found_[id] ? written(n, *found_[id]) : add_.push(n));
@@ -83,9 +80,8 @@ class Writer {
     const bool adjacent = n.op == Op::matmul && memory_strides(g_, n.in[1]).back() == 1;
     const std::int64_t most =
         adjacent ? std::max(costs_.most_terms, costs_.most_products) : costs_.most_terms;
-    std::size_t steps = 0;
     const bool pays = f.terms >= 2 && f.terms <= most && n.numel * f.terms >= costs_.pairs * largest &&
-                      is_only_reduced(id, steps);
+                      ((n.op != Op::matmul && f.terms <= costs_.most_stored) || reduced_.contains(id));
     return pays ? std::optional(std::move(f)) : std::nullopt;
   }
 
@@ -148,23 +144,12 @@ class Writer {
   bool find_steps(NodeId id, NodeId reader, std::size_t most, std::vector<NodeId>& steps) const {
     const GraphNode& n = g_[id];
     const bool own = std::ranges::all_of(
-        readers_[id], [&](NodeId r) { return r == reader || std::ranges::count(steps, r) > 0; });
-    if (!ir::is_elementwise(n.op) || n.held || root_[id] || !own || std::ranges::count(steps, id))
+        reduced_.readers(id), [&](NodeId r) { return r == reader || std::ranges::count(steps, r) > 0; });
+    if (!ir::is_elementwise(n.op) || n.held || reduced_.is_root(id) || !own || std::ranges::count(steps, id))
       return true;
     if (steps.size() == most) return false;
     steps.push_back(id);
     return std::ranges::all_of(n.in, [&](NodeId in) { return find_steps(in, reader, most, steps); });
-  }
-
-  /// Whether all that is made of it is reduced to fewer results, through maps.
-  bool is_only_reduced(NodeId id, std::size_t& steps) const {
-    if (root_[id] || g_[id].held || readers_[id].empty() || ++steps > kMostSteps) return false;
-    return std::ranges::all_of(readers_[id], [&](NodeId r) {
-      const GraphNode& n = g_[r];
-      if (ir::is_reduce(n.op)) return n.numel < g_[id].numel;
-      return (ir::is_elementwise(n.op) || ir::is_view(n.op)) && n.numel == g_[id].numel &&
-             is_only_reduced(r, steps);
-    });
   }
 
   /// Element i of an axis, which stays with an extent of 1. `behind`: axes behind it.
@@ -236,8 +221,7 @@ class Writer {
 
   Graph& g_;
   const TermCosts& costs_;
-  std::vector<std::vector<NodeId>> readers_;
-  std::vector<bool> root_;
+  const OnlyReduced reduced_;
   std::vector<std::optional<Found>> found_;
   std::vector<NodeId> now_;
   ir::Builder add_;

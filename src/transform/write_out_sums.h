@@ -12,6 +12,7 @@ namespace kiln::transform {
 struct TermCosts {
   std::int64_t most_terms = 0;     // of a reduction, or a product, …
   std::int64_t most_products = 0;  // … and of a product whose second operand has adjacent columns
+  std::int64_t most_stored = 0;    // … where the results are stored
   std::int64_t pairs = 16;         // results that are made of an element of the larger operand, at least
   std::int64_t of_windows = 0;     // operations that a reduction of windows becomes at most
 };

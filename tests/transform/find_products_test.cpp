@@ -42,5 +42,26 @@ TEST(FindProducts, WhatIsNoMatrixProductOrTooSmallStays) {
   EXPECT_EQ(products({64, 32, 1}, {1, 32, 48}, {64, 32, 48}, 2, DType::Int32), 0);
 }
 
+/// Products that are left of sums whose results are reduced, if `reduced`, by one over the columns.
+std::int64_t products_of_nest(const GraphBuilder::Extents& all, bool reduced, DType type = f32) {
+  GraphBuilder b;
+  const NodeId left = b.broadcast(b.leaf(type, {all[0], 1, all[2]}), all),
+               right = b.broadcast(b.leaf(type, {1, all[1], all[2]}), all);
+  const NodeId sum = b.reduce(Op::reduce_sum, b.op(Op::multiply, {left, right}), 4);
+  b.root(reduced ? b.reduce(Op::reduce_argmin, b.op(Op::negative, {sum}), 2) : sum);
+  find_products(b.graph, 64);
+  ir::verify(b.graph);
+  return std::count_if(b.graph.nodes.begin(), b.graph.nodes.end(),
+                       [](const auto& n) { return n.op == Op::matmul; });
+}
+
+TEST(FindProducts, ShortSumsThatAreReducedFurtherStay) {
+  EXPECT_EQ(products_of_nest({4096, 1024, 64}, true), 0);
+  EXPECT_EQ(products_of_nest({4096, 1024, 65}, true), 1) << "long sums";
+  EXPECT_EQ(products_of_nest({4096, 1024, 64}, false), 1) << "all results are wanted";
+  EXPECT_EQ(products_of_nest({1024, 1024, 64}, true), 1) << "few results";
+  EXPECT_EQ(products_of_nest({4096, 1024, 64}, true, DType::Float64), 1);
+}
+
 }  // namespace
 }  // namespace kiln::transform

@@ -5,6 +5,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstring>
+#include <limits>
+#include <tuple>
+#include <utility>
+#include <vector>
 
 namespace kiln::transform {
 namespace {
@@ -57,6 +62,56 @@ TEST(TakeExtremes, TheLeastAndSeveralAreSorted) {
     GraphBuilder b;
     order(b, DType::Float32, kept, descending);
     take_extremes(b.graph);
+    EXPECT_EQ(count(b, Op::part), 2);
+  }
+}
+
+/// The first two of a row, and where they were, of what a map makes of x.
+void order_two(GraphBuilder& b, NodeId x, bool made) {
+  if (made) x = b.op(Op::negative, {x});
+  const std::int64_t rows = b.extents(x)[0];
+  const NodeId both = b.add(Op::sort_with_positions, {x}, ir::Sort{1, true}, {.dims = Shape{rows, 2}});
+  for (const std::size_t i : {0, 1})
+    b.root(b.add(Op::part, {both}, ir::Part{i},
+                 {.dtype = i == 0 ? b.graph[x].dtype : DType::Int64, .dims = Shape{rows, 2}}));
+}
+
+TEST(TakeExtremes, TheGreatestTwoOfWhatMapsMakeAreReductions) {
+  for (const DType type : {DType::Float64, DType::Float32, DType::Float16, DType::Int8, DType::Int64}) {
+    GraphBuilder b;
+    order_two(b, b.leaf(type, {6, 50}), true);
+    const auto expected = b.values();
+    take_extremes(b.graph, true);
+    ir::verify(b.graph);
+    EXPECT_EQ(count(b, Op::reduce_argmax), 2);
+    EXPECT_EQ(count(b, Op::part), 0);
+    EXPECT_EQ(b.values(), expected) << name(type);
+  }
+}
+
+/// NaN comes first; where everything else is the least there is, the second is the first of that.
+TEST(TakeExtremes, TheSecondOfNaNAndOfTheLeast) {
+  const float inf = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
+  GraphBuilder b;
+  order_two(b, b.leaf(DType::Float32, {7, 40}), true);
+  const std::vector<std::vector<std::pair<int, float>>> rows = {
+      {}, {{0, -1.0f}}, {{3, -1.0f}}, {{3, nan}}, {{0, nan}, {5, nan}}, {{1, -inf}, {7, nan}}, {{39, -0.0f}}};
+  std::vector<float> x(7 * 40, inf);  // negated: the least
+  for (std::size_t r = 0; r < rows.size(); ++r)
+    for (const auto& [at, value] : rows[r]) x[r * 40 + static_cast<std::size_t>(at)] = value;
+  std::memcpy(b.memory(0).data(), x.data(), x.size() * sizeof(float));
+  const auto expected = b.values();
+  take_extremes(b.graph, true);
+  EXPECT_EQ(count(b, Op::part), 0);
+  EXPECT_EQ(b.values(), expected);
+}
+
+TEST(TakeExtremes, WhatIsInMemoryOrShortIsSorted) {
+  for (const auto& [columns, made, seconds] :
+       {std::tuple{50, false, true}, std::tuple{20, true, true}, std::tuple{50, true, false}}) {
+    GraphBuilder b;
+    order_two(b, b.leaf(DType::Float32, {6, columns}), made);
+    take_extremes(b.graph, seconds);
     EXPECT_EQ(count(b, Op::part), 2);
   }
 }

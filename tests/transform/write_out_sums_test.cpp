@@ -44,6 +44,30 @@ TEST(WriteOutSums, ReductionsOfPairsThatAreReducedFurther) {
   EXPECT_TRUE(is_written_out(halves, halves.reduce(Op::reduce_max, wide, 2), Op::reduce_sum));
 }
 
+/// Results that are wanted themselves become maps where the terms are very few.
+TEST(WriteOutSums, ReductionsOfPairsThatAreStored) {
+  for (const std::int64_t terms : {2, 3}) {
+    GraphBuilder b;
+    b.root(b.reduce(Op::reduce_max, pairs(b, DType::Float32, terms), 4));
+    const auto before = b.values();
+    write_out_sums(b.graph, {.most_terms = 4, .most_stored = 2, .pairs = 4});
+    EXPECT_EQ(before, b.values());
+    dce(b.graph);
+    const auto left = std::ranges::count(b.graph.nodes, Op::reduce_max, &ir::GraphNode::op);
+    EXPECT_EQ(left, terms == 2 ? 0 : 1);
+  }
+}
+
+/// Elements of the results that are picked are few, as the label's of a loss.
+TEST(WriteOutSums, ProductsOfWhichElementsArePicked) {
+  GraphBuilder b;
+  const NodeId product = b.matmul(b.leaf(DType::Float32, {8, 3}), b.leaf(DType::Float32, {3, 8}));
+  const NodeId label = b.iota(DType::Int64, {8, 1}, 0);
+  const NodeId picked = b.add(Op::gather, {product, label}, ir::Gather{1}, {.dims = Shape{8, 1}});
+  EXPECT_TRUE(
+      is_written_out(b, b.op(Op::subtract, {b.reduce(Op::reduce_max, product, 2), picked}), Op::matmul));
+}
+
 TEST(WriteOutSums, ProductsWithShortSumsThatAreReduced) {
   for (const DType dtype : {DType::Float32, DType::BFloat16}) {
     GraphBuilder b;
