@@ -47,30 +47,82 @@ std::uint32_t RegionLowering::new_acc(const AccDecl& decl) {
   return acc;
 }
 
+/// The type whose greatest value is found: that of elements in memory where they are halves.
+DType RegionLowering::compared_type(EntryId id) const {
+  const Entry* e = &p_.entries[id];
+  if (e->kind == Entry::Kind::Op && g_[e->node].op == Op::cast) e = &p_.entries[e->in[0]];
+  const DType type = g_[e->node].dtype;
+  return e->kind == Entry::Kind::Load && is_half(type) ? type : compute_type(g_[p_.entries[id].node].dtype);
+}
+
 /// The greatest of values that are no NaN: an instruction, where Monoid::Max takes three.
 AccDecl RegionLowering::greatest_decl(DType type) {
-  const E greatest = leaf(Prim::Earlier, type, 0), x = leaf(Prim::Later, type, 0);
   kernel::CustomMonoid m;
-  m.types = {type};
-  m.identity = {kernel::const_bits(type, -HUGE_VAL)};
-  m.lift = {x.id};
-  m.merge = {kernel::select(greatest < x, x, greatest).id};
-  m.show = greatest.id;
+  if (is_half(type)) {
+    m = greatest_half(type);
+    type = DType::UInt16;
+  } else {
+    const E greatest = leaf(Prim::Earlier, type, 0), x = leaf(Prim::Later, type, 0);
+    m.types = {type};
+    m.identity = {kernel::const_bits(type, -HUGE_VAL)};
+    m.lift = {x.id};
+    m.merge = {kernel::select(greatest < x, x, greatest).id};
+    m.show = greatest.id;
+  }
   const auto at =
       static_cast<std::uint32_t>(std::find(k_.customs.begin(), k_.customs.end(), m) - k_.customs.begin());
   if (at == k_.customs.size()) k_.customs.push_back(std::move(m));
   return {Monoid::Custom, type, at};
 }
 
-/// e^(x - greatest). Infinity counts as the greatest finite number, from which it is no NaN away; so does
-/// minus infinity as the least, which only a block of nothing else has as its greatest. With AVX-512
-/// infinity is the bound of its exponential.
-E RegionLowering::relative_exp(E x, E greatest) {
-  const E most = x.lit(x.type() == DType::Float64 ? std::numeric_limits<double>::max()
-                                                  : std::numeric_limits<float>::max());
-  const auto finite = [&](E v) { return kernel::select(most < v, most, v); };
-  const E base = kernel::select(greatest < -most, -most, finite(greatest));
-  if (scales_by_instruction(target_) && x.type() == DType::Float32) return expand_exp_of_sum_avx512(x - base);
+/// That of halves, by their bits, which are compared without being widened: the greatest as a signed number,
+/// which is the greatest of those from +0 on, and the least as an unsigned number, which is the greatest
+/// of the others where there are no such. A positive NaN is the greatest, a negative one is no candidate.
+kernel::CustomMonoid RegionLowering::greatest_half(DType half) {
+  constexpr std::uint64_t kNoneFromZero = 0x8000;
+  const E above = leaf(Prim::Earlier, DType::Int16, 0), below = leaf(Prim::Earlier, DType::UInt16, 1);
+  const E x = leaf(Prim::Later, DType::Int16, 0), y = leaf(Prim::Later, DType::UInt16, 1);
+  const E bits = leaf(Prim::Later, DType::UInt16, 0);
+  kernel::CustomMonoid m;
+  m.types = {DType::Int16, DType::UInt16};
+  m.identity = {kNoneFromZero, kernel::const_bits(half, -HUGE_VAL)};
+  m.lift = {kernel::bitcast(bits, DType::Int16).id, bits.id};
+  m.merge = {kernel::max(x, above).id, kernel::min(y, below).id};
+  m.show =
+      kernel::select(above < above.lit(DType::Int16, 0), below, kernel::bitcast(above, DType::UInt16)).id;
+  return m;
+}
+
+/// An element as the first of two loops compares it; any other reduction takes it as it is.
+E RegionLowering::compared(const Reduction& r, E x) {
+  if (!r.relative || !is_half(r.relative->compared)) return x;
+  return kernel::bitcast(narrow(x, r.relative->compared), DType::UInt16);
+}
+
+E RegionLowering::greatest_of(const Reduction::Relative& r) {
+  if (!is_half(r.compared)) return acc_value(r.greatest, r.compared);
+  const E bits = acc_value(r.greatest, DType::UInt16);
+  return kernel::cast(kernel::bitcast(bits, r.compared), compute_type(r.compared));
+}
+
+static E greatest_finite(E like) {
+  return like.lit(like.type() == DType::Float64 ? std::numeric_limits<double>::max()
+                                                : std::numeric_limits<float>::max());
+}
+
+/// Infinity as the greatest finite number, and any other value.
+E RegionLowering::finite(E x) {
+  const E most = greatest_finite(x);
+  return kernel::select(most < x, most, x);
+}
+
+/// e^(x - greatest), with AVX-512 infinite where x is. Infinity counts as the greatest finite number, from
+/// which it is no NaN away; so does minus infinity as the least, which only a block of nothing else has as
+/// its greatest. `halves`: x is a number of a half type.
+E RegionLowering::relative_exp(E x, E greatest, bool halves) {
+  const E most = greatest_finite(x), base = kernel::select(greatest < -most, -most, finite(greatest));
+  if (scales_by_instruction(target_) && x.type() == DType::Float32)
+    return expand_exp_of_sum_avx512(x, base, halves);
   const E apart = finite(x) - base;
   if (x.type() == DType::Float64) return expand(ir::Op::exp, apart, {}, {}, DType::Float64);
   const E bound = x.lit(kLeastExponent);
@@ -80,8 +132,8 @@ E RegionLowering::relative_exp(E x, E greatest) {
 /// The value of all elements. With an infinity among them the sum is some number, or NaN beside a NaN.
 E RegionLowering::relative_total(const Reduction::Relative& r) {
   const DType type = k_.accs[r.sum].type;
-  const E greatest = acc_value(r.greatest, type), sum = acc_value(r.sum, type);
-  return greatest + expand(ir::Op::log, sum, {}, {}, type);
+  const E sum = acc_value(r.sum, type);
+  return greatest_of(r) + expand(ir::Op::log, sum, {}, {}, type);
 }
 
 /// Whether nothing but logsumexps by two loops adds anything up in the current phase, along one axis.
@@ -112,11 +164,11 @@ void RegionLowering::sum_relative(Body& into, std::vector<LoopDecl> nest, int gr
   for (const Reduction& r : reductions_) {
     if (!runs_here(r) || !r.relative) continue;
     const E x = operand(p_.entries[r.entry], 0);
-    const E greatest = acc_value(r.relative->greatest, x.type());
+    const E apart = relative_exp(x, greatest_of(*r.relative), is_half(r.relative->compared));
     const std::uint32_t sum = r.relative->sum, part = block > 0 ? new_acc(AccDecl(k_.accs[sum])) : sum;
     nest.front().accs.push_back(sum);
     if (block > 0) nest.back().accs.push_back(part);
-    nest.back().body.push_back({Stmt::Kind::Update, part, kNoExpr, relative_exp(x, greatest).id});
+    nest.back().body.push_back({Stmt::Kind::Update, part, kNoExpr, apart.id});
     if (block > 0)
       added.push_back({Stmt::Kind::Update, sum, kNoExpr, acc_value(part, k_.accs[part].type).id});
   }

@@ -307,7 +307,7 @@ void RegionLowering::phase_body(Body& body) {
   for (const Reduction& r : reductions_) {
     if (!runs_here(r)) continue;
     Stmt update{Stmt::Kind::Update, r.acc};
-    update.value = operand(p_.entries[r.entry], 0).id;
+    update.value = compared(r, operand(p_.entries[r.entry], 0)).id;
     if (has_position(op_of(r))) update.index = to_expr(p_.entries[r.entry].index, r.entry).id;
     body.push_back(update);
   }

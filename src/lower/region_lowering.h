@@ -361,7 +361,11 @@ class RegionLowering {
   bool reads_twice(const Reduction& r) const;
   std::uint32_t new_acc(const AccDecl& decl);
   AccDecl greatest_decl(DType type);
-  E relative_exp(E x, E greatest), relative_total(const Reduction::Relative& r);
+  kernel::CustomMonoid greatest_half(DType half);
+  DType compared_type(EntryId id) const;
+  E compared(const Reduction& r, E x), greatest_of(const Reduction::Relative& r);
+  static E finite(E x);
+  E relative_exp(E x, E greatest, bool halves), relative_total(const Reduction::Relative& r);
   void sum_relative(Body& into, std::vector<LoopDecl> nest, int group, std::int64_t block);
   bool only_relative(Groups order) const;
   void all_phases(Body& body, bool vector);

@@ -42,9 +42,11 @@ struct Reduction {
   std::uint32_t final_acc = 0;       // Split: accumulator of the finish section
   std::uint32_t partial[2] = {};     // Split, Stripes: buffers of value and position (or 0)
   std::vector<std::uint32_t> parts;  // Stripes, of a Custom monoid: buffers of a block's parts
-  // A logsumexp by two loops (region_logsumexp.cpp): accumulators of the greatest value and of the sum.
+  // A logsumexp by two loops (region_logsumexp.cpp): accumulators of the greatest value and of the sum, and
+  // the type of the elements as they are compared.
   struct Relative {
     std::uint32_t greatest, sum;
+    DType compared;
   };
   std::optional<Relative> relative;
   // Folded: scratch buffers of each lane's value, of each kept point's, and of the latter for each lane.

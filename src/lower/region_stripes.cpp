@@ -140,7 +140,8 @@ void RegionLowering::stripe_relative(Body& into, std::vector<LoopDecl> nest, con
     for (const Reduction& r : reductions_) {
       if (!reads_twice(r)) continue;
       const E x = operand(p_.entries[r.entry], 0), sum = load(r.parts[1], x.type(), lane_);
-      body.push_back(store(r.parts[1], lane_, sum + relative_exp(x, load(r.parts[0], x.type(), lane_))));
+      body.push_back(
+          store(r.parts[1], lane_, sum + relative_exp(finite(x), load(r.parts[0], x.type(), lane_), false)));
     }
   }));
   into.push_back(loop(fold(std::move(nest))));

@@ -48,8 +48,8 @@ std::vector<std::vector<std::uint32_t>> RegionLowering::begin_reductions(std::ve
       const std::uint32_t whole = tile_accs_[row][i];
       if (!runs_here(r)) continue;
       if (reads_twice(r)) {
-        const DType type = k_.accs[whole].type;
-        r.relative = {new_acc(greatest_decl(type)), new_acc({Monoid::Sum, type})};
+        const DType type = k_.accs[whole].type, compared = compared_type(p_.entries[r.entry].in[0]);
+        r.relative = {new_acc(greatest_decl(compared)), new_acc({Monoid::Sum, type}), compared};
         if (cut) nest.front().accs.push_back(whole);
         nest[inner].accs.push_back(inside[row][i] = r.relative->greatest);
         continue;

@@ -90,7 +90,8 @@ struct OnAvx512 {
     return math::horner(r, {0x1.00002cp+0 * factor, 0x1.62d166p-1 * factor, 0x1.ee798ap-3 * factor,
                             0x1.aa13f0p-5 * factor, 0x1.bb7cd4p-7 * factor});
   }
-  /// 2^y times `factor`. Pre: -252 <= y <= 254, and code generation sees that y is bounded.
+  /// 2^y times `factor`. Pre: -252 <= y <= 254, and code generation sees that y is bounded (it drops bounds
+  /// from -126 down, and 129).
   static E power_of(E y, double factor) {
     const E whole = kernel::floor(y);
     return kernel::scale(fraction_power(math::above_floor(y, whole), factor), whole);
@@ -126,7 +127,7 @@ E logistic_roughly(E x, E y = {}) {
     return ((y ? y : x.lit(1)) * kernel::select(x < 0.0, e, x.lit(1))) * On::reciprocal(e + 1.0);
   } else if constexpr (std::is_same_v<On, OnAvx512>) {
     // As below. Next to 0 the power errs to the right side by itself: its argument is then near 0 or 1.
-    const E z = math::within(x * -math::kLog2e, -30.0, 158.0), scale = x.lit(0x1p-40);
+    const E z = math::within(x * -math::kLog2e, -126.0, 158.0), scale = x.lit(0x1p-40);
     const E power = On::power_of(z, 0x1p-40);
     const E value = On::quotient(scale, power + scale);
     return y ? y * value : value;
@@ -271,9 +272,14 @@ E expand_tanh_beside_one(E x) {
 E expand_exp_to_one_roughly(E x) { return low_exp_roughly<OnCpu>(x); }
 E expand_exp_to_one_roughly_avx512(E x) { return low_exp_roughly<OnAvx512>(x); }
 
-E expand_exp_of_sum_avx512(E x) {
+E expand_exp_of_sum_avx512(E x, E base, bool halves) {
+  // Of halves by one instruction. The product with the base is rounded, which is to the result as a rounding
+  // of the base is. From 2^17 on halves are 2^9 and more apart: there any factor will do, and 1 rounds
+  // nothing.
+  const E factor = select(kernel::abs(base) < 0x1p17, x.lit(math::kLog2e), x.lit(1));
+  const E apart = halves ? fma(x, factor, -(base * factor)) : (x - base) * math::kLog2e;
   // 2^r on 0 <= r <= 1: 2^-23.4
-  const E y = math::within(x * math::kLog2e, -126, 1), whole = kernel::floor(y);
+  const E y = math::within(apart, -126, 129), whole = kernel::floor(y);
   const E power = math::horner(math::above_floor(y, whole), {0x1.fffffep-1, 0x1.62e4f6p-1, 0x1.ebd5a8p-3,
                                                              0x1.c95446p-5, 0x1.26900cp-7, 0x1.ec320ap-10});
   return kernel::scale(power, whole);

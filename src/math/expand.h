@@ -50,8 +50,9 @@ kernel::E expand_exp_to_one_roughly_avx512(kernel::E x);
 
 /// e^x of a Float32 where -87 <= x <= 0, for a sum that has an e^0: 2^-23 relative to the sum.
 kernel::E expand_exp_of_sum(kernel::E x);
-/// The same with AVX-512.
-kernel::E expand_exp_of_sum_avx512(kernel::E x);
+/// e^(x - base) likewise with AVX-512, infinite where x is; base is finite. `halves`: of numbers of a half
+/// type.
+kernel::E expand_exp_of_sum_avx512(kernel::E x, kernel::E base, bool halves);
 
 /// Primitives each op expands to (Float32 where the op allows it), for Target::op_cost.
 std::vector<float> op_costs(bool gpu);

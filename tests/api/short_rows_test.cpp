@@ -5,6 +5,8 @@
 #include "modes.h"
 #include "support/check.h"
 
+#include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <limits>
 
@@ -77,6 +79,22 @@ TEST(ShortRows, LogsumexpWithInfinitiesOfEveryLength) {
       }
       expect_agreement([&] { return logsumexp(numbers(dtype, {3, 700, n % 7 + 1}, true), 1); },
                        cat(what, ": few columns"), tolerance);
+    }
+}
+
+/// Halves are compared by their bits, and relative to a maximum of any size: all below zero, all from zero
+/// on, both, and so large that others do not count. Results are Float32, and as near as a rounding of the
+/// maximum.
+TEST(ShortRows, LogsumexpOfHalvesOfEveryMagnitude) {
+  for (const DType dtype : {DType::Float16, DType::BFloat16})
+    for (const double centre : {0.0, -70.0, 70.0, 1000.0, -60000.0, 3e5, -1e30, 3.3e38}) {
+      if (dtype == DType::Float16 && std::abs(centre) > 60000) continue;
+      const double spread = std::max(std::abs(centre) / 100, 8.0);
+      const Tensor near = numbers(DType::Float32, {37, 1300}, false) / 70 * spread + centre;
+      const Tensor x = near.astype(dtype).eval();
+      const Tensor greatest = max(abs(x.astype(DType::Float64)), 1, true);
+      expect_agreement([&] { return logsumexp(x.astype(DType::Float32), 1, true) / maximum(greatest, 1.0); },
+                       cat(name(dtype), " near ", centre), 4e-7);
     }
 }
 

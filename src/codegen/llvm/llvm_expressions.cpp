@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <optional>
 
 namespace kiln::codegen {
 
@@ -132,18 +133,48 @@ Value* FunctionEmitter::vector(ExprId e) {
   });
 }
 
+namespace {
+
+/// A value that is bounded from below, or above, as math::within writes it: a constant is chosen where the
+/// value is beyond it. None: another value.
+struct Bound {
+  ExprId of;
+  float at;
+};
+std::optional<Bound> bound_in(const kernel::ExprPool& pool, ExprId e, bool below) {
+  const ExprNode s = pool[e];
+  if (s.prim != Prim::Select || s.type != DType::Float32 || pool[s.b].prim != Prim::Const)
+    return std::nullopt;
+  const ExprNode test = pool[s.a];
+  if (test.prim != Prim::Lt || (below ? test.a != s.c || test.b != s.b : test.a != s.b || test.b != s.c))
+    return std::nullopt;
+  return Bound{s.c, std::bit_cast<float>(static_cast<std::uint32_t>(pool[s.b].imm))};
+}
+
+/// An exponent without bounds that vscalef makes unnecessary: it takes every number, and infinities, above
+/// whose floor vreduce finds 0. Below the lower bound a power is smaller by less than the least normal number
+/// then; at the upper one, 129, any power of at least 1/2 times 2^n is infinite.
+ExprId without_bounds(const kernel::ExprPool& pool, ExprId y) {
+  if (const auto low = bound_in(pool, y, true); low && low->at <= -126) y = low->of;
+  if (const auto high = bound_in(pool, y, false); high && high->at == 129) y = high->of;
+  return y;
+}
+
+}  // namespace
+
 /// What is above the floor of an exponent, or a scale by that floor, which the instruction takes by itself;
 /// null: something else, or the target has no such instructions.
 Value* FunctionEmitter::split_exponent(ExprId e, const ExprNode& n) {
   if (!target_.avx512 || (lanes_ != 8 && lanes_ % 16 != 0)) return nullptr;
+  const auto exponent = [&](ExprId y) { return vector(k_.exact ? y : without_bounds(pool_, y)); };
   if (n.prim == Prim::Scale && pool_[n.b].prim == Prim::Floor) {
-    Value *x = vector(n.a), *exponent = vector(pool_[n.b].a);
+    Value *x = vector(n.a), *y = exponent(pool_[n.b].a);
     return place(at_.depth_of(e), e, vector_,
-                 [&] { return v_.compute(n.prim, n.type, n.type, x, exponent, nullptr); });
+                 [&] { return v_.compute(n.prim, n.type, n.type, x, y, nullptr); });
   }
   if (!is_above_floor(n)) return nullptr;
-  Value* exponent = vector(n.c);
-  return place(at_.depth_of(e), e, vector_, [&] { return v_.above_floor(exponent); });
+  Value* y = exponent(n.c);
+  return place(at_.depth_of(e), e, vector_, [&] { return v_.above_floor(y); });
 }
 
 /// Whether this is y - floor(y) as expansions write it (math::above_floor), of a y that is between two
@@ -153,14 +184,8 @@ bool FunctionEmitter::is_above_floor(const ExprNode& n) const {
   if (const ExprNode a = pool_[n.a]; a.prim != Prim::Floor || a.a != n.c) return false;
   if (const ExprNode b = pool_[n.b]; b.prim != Prim::Const || b.imm != std::bit_cast<std::uint32_t>(-1.0f))
     return false;
-  // As math::within writes bounds: a constant that is chosen where y is beyond it.
-  const auto bounds = [&](const ExprNode& s, bool below) {
-    if (s.prim != Prim::Select || pool_[s.b].prim != Prim::Const || pool_[s.a].prim != Prim::Lt) return false;
-    const ExprNode test = pool_[s.a];
-    return below ? test.a == s.c && test.b == s.b : test.a == s.b && test.b == s.c;
-  };
-  const ExprNode outer = pool_[n.c];
-  return bounds(outer, true) && bounds(pool_[outer.c], false);
+  const std::optional<Bound> low = bound_in(pool_, n.c, true);
+  return low && bound_in(pool_, low->of, false);
 }
 
 /// Whether an instruction of the target takes one of its operands, a constant of all lanes, from memory, but
