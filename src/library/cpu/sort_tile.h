@@ -25,6 +25,8 @@ class Tile {
   static constexpr std::int64_t kRoom = 64;                  // lines
   static constexpr std::int64_t kMost = kNetworkMost<Item>;  // elements of a row
   static_assert(kMost <= 1 << 16, "positions of two bytes");
+  static constexpr Item kPlace =
+      static_cast<Item>((std::uint64_t{1} << (4 * sizeof(Item))) - 1);  // of an item
   struct Functions {
     TileSort<Item> order;
     TransposeRows<Item> rows;  // or, if null:
@@ -47,7 +49,7 @@ class Tile {
     const bool by_table;       // a register of two elements stored in different ones would wait for both
     LineOrder<Item> in, out;   // where rows have so few elements, or so few are kept
     LineOrder<Item> whole;     // back to rows with all their elements
-    std::vector<Item> places;  // of the elements of short rows, all rows of a tile
+    std::vector<Item> places;  // of the elements of short rows, all rows of tiles that are sorted together
     Shared(std::int64_t n, std::int64_t kept)
         : by_table(!f.rows || (sizeof(Item) == 8 && n <= LineOrder<Item>::kMost)) {
       if (by_table && n <= LineOrder<Item>::kMost)
@@ -57,7 +59,8 @@ class Tile {
       if (kPacked && by_table && n <= LineOrder<Item>::kMost)
         whole.set(n, [&](std::int64_t e) { return e % n * kRows + e / n; });
       if (sizeof(Item) == sizeof(T) || n > kPlacesKept) return;
-      for (std::int64_t e = 0; e < kRows * n; ++e) places.push_back(static_cast<Item>(e % n));
+      for (std::int64_t e = 0; e < std::max(kRows * n, kRoom * kRows); ++e)
+        places.push_back(static_cast<Item>(e % n));
     }
   };
   /// Lines of a tile: whole squares.
@@ -80,16 +83,18 @@ class Tile {
   /// Tiles of short adjoining rows that are sorted together, each step for all of them; 1: each by itself.
   /// One has so few elements that its next step would wait for what the last one stored, and that each step
   /// takes longer to begin than it lasts. Not where a step lasts no longer than reading its elements (those
-  /// of 4 bytes and more, by table), which goes on during the others of a single tile.
+  /// of 4 bytes and more, by table, without positions), which goes on during the others of a single tile.
   std::int64_t together(const Shared& shared) const {
     const bool adjoin = call_.in.strides[call_.axis] == 1 && beginnings_.regular &&
                         beginnings_.step == rows_.length && rows_.inner == 1;
     const bool long_lines = std::max(rows_.length, call_.kept) > LineOrder<Item>::kMost;
-    if (Positions || (shared.by_table && (long_lines || sizeof(Item) > 2)) || !adjoin) return 1;
+    if (kPacked || !adjoin || (Positions && (call_.values || call_.kept != rows_.length))) return 1;
+    if ((shared.by_table || Positions) && long_lines) return 1;
+    if (shared.by_table && !Positions && sizeof(Item) > 2) return 1;
     return std::max<std::int64_t>(1, kRoom / lines_of_slot());
   }
 
-  /// Sorts `count` rows from `first` on, of up to together() tiles, without positions.
+  /// Sorts `count` rows from `first` on, of up to together() tiles: values, or positions.
   void sort_together(std::int64_t first, std::int64_t count, const Shared& shared) {
     first_ = first, count_ = count;
     const Functions& f = shared.f;
@@ -97,19 +102,28 @@ class Tile {
     const std::int64_t slot = lines_of_slot() * kRows;
     f.keys.keys(row(0), 1, count * n, call_.by_position, call_.descending, keys_);
     std::fill(keys_ + count * n, keys_ + tiles * kRows * n, Key<T>{0});
-    if constexpr (!Positions) {
+    if constexpr (!kPacked) {
+      const Item* from = nullptr;
+      if constexpr (Positions)
+        f.items.items(keys_, shared.places.data(), tiles * kRows * n, by_row_), from = by_row_;
+      else
+        from = keys_;
       for (std::int64_t t = 0; t < tiles; ++t)
         if (shared.by_table)
-          f.lines(shared.in, keys_ + t * kRows * n, items_ + t * slot);
+          f.lines(shared.in, from + t * kRows * n, items_ + t * slot);
         else
-          f.rows(keys_ + t * kRows * n, n, kRows, n, items_ + t * slot, kRows);
+          f.rows(from + t * kRows * n, n, kRows, n, items_ + t * slot, kRows);
       for (std::int64_t t = 0; t < tiles; ++t) f.order(items_ + t * slot, n, kept);
       for (std::int64_t t = 0; t < tiles; ++t)
         if (shared.by_table)
           f.lines(shared.out, items_ + t * slot, by_row_ + t * kRows * kept);
         else
           f.rows(items_ + t * slot, kRows, kept, kRows, by_row_ + t * kRows * kept, kept);
-      f.keys.values(by_row_, count * kept, call_.descending, static_cast<T*>(call_.values) + out_of_row(0));
+      if constexpr (Positions)
+        f.items.positions(by_row_, count * kept, kPlace,
+                          static_cast<std::int64_t*>(call_.positions) + out_of_row(0));
+      else
+        f.keys.values(by_row_, count * kept, call_.descending, static_cast<T*>(call_.values) + out_of_row(0));
     }
     order_equals(shared);
   }
@@ -206,8 +220,7 @@ class Tile {
     const RowOut<T> out = out_of<T>(call_);
     const std::int64_t kept = call_.kept, inner = rows_.inner;
     const std::int64_t pitch = to_rows(shared, ordered);
-    const Item position = kPacked ? static_cast<Item>(packed_[0].positions)
-                                  : static_cast<Item>((std::uint64_t{1} << (4 * sizeof(Item))) - 1);
+    const Item position = kPacked ? static_cast<Item>(packed_[0].positions) : kPlace;
     if constexpr (kPacked)
       for (std::int64_t r = 0; r < count_; ++r)
         shared.f.packing.settle(packed_[r], keys_ + r * rows_.length, by_row_ + r * pitch, ordered);
