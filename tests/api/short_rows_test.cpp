@@ -82,6 +82,24 @@ TEST(ShortRows, LogsumexpWithInfinitiesOfEveryLength) {
     }
 }
 
+/// The greatest of absolute values is found by their bits: NaN of either sign beside infinities, rows of
+/// nothing else, and rows of zeros.
+TEST(ShortRows, GreatestMagnitudesKeepEveryNaN) {
+  for (const DType dtype : {DType::Float16, DType::Float32, DType::Float64})
+    for (const std::int64_t n : kLengths)
+      for (const bool special : {false, true}) {
+        const auto what = cat(name(dtype), " rows of ", n);
+        const Tensor x = numbers(dtype, {171, n}, special), y = numbers(dtype, {6, n}, false);
+        for (const Tensor& values : {x, (-x).eval(), (x * 0).eval()}) {
+          expect_agreement([&] { return max(abs(values), 1); }, what);
+          expect_agreement([&] { return max(abs(values), 0); }, "columns, " + what);
+          expect_agreement([&] { return max(abs(values)); }, "all, " + what);
+          expect_agreement([&] { return max(abs(values.reshape({171, 1, n}) - y), 2); }, "pairs, " + what,
+                           1e-2);
+        }
+      }
+}
+
 /// Halves are compared by their bits, and relative to a maximum of any size: all below zero, all from zero
 /// on, both, and so large that others do not count. Results are Float32, and as near as a rounding of the
 /// maximum.

@@ -161,10 +161,35 @@ void FunctionEmitter::update(const Stmt& st) {
     Value* p = lanes ? positions(a, st.index) : scalar(st.index);
     return keep_better(a, s, x, p, mask);
   }
-  Parts next = merge(a, lift(a, x), acc);
+  Parts next = has_magnitudes(st.target) ? Parts{greater_magnitude(x, acc[0])} : merge(a, lift(a, x), acc);
   if (mask)
     for (std::size_t p = 0; p < next.size(); ++p) next[p] = b_.CreateSelect(mask, next[p], acc[p]);
   store_parts(s, next);
+}
+
+/// Whether an accumulator is the greatest of absolute values in Float32, and nothing else is combined into
+/// it.
+bool FunctionEmitter::has_magnitudes(std::uint32_t acc) const {
+  if (k_.accs[acc].monoid != Monoid::Max || k_.accs[acc].type != DType::Float32) return false;
+  bool all = true;
+  const auto look = [&](auto& self, const std::vector<Stmt>& body) -> void {
+    for (const Stmt& s : body)
+      if (s.kind == Stmt::Kind::Loop)
+        self(self, k_.loops[s.target].body);
+      else if (s.kind == Stmt::Kind::Update && s.target == acc)
+        all = all && pool_[s.value].prim == Prim::Abs;
+  };
+  for (const auto* section : {&k_.body, &k_.link, &k_.second, &k_.finish}) look(look, *section);
+  return all;
+}
+
+/// The greater of two numbers without signs, the second of which may also be minus infinity: as integers, of
+/// which those of NaN are the greatest. An instruction where Monoid::Max takes two or more.
+Value* FunctionEmitter::greater_magnitude(Value* x, Value* acc) {
+  llvm::Type* bits = x->getType()->getWithNewType(b_.getInt32Ty());
+  Value* greater =
+      b_.CreateBinaryIntrinsic(llvm::Intrinsic::smax, b_.CreateBitCast(x, bits), b_.CreateBitCast(acc, bits));
+  return b_.CreateBitCast(greater, x->getType());
 }
 
 /// Positions on lanes have as many bits as the values where they are narrow: masks of both are the same.

@@ -351,6 +351,8 @@ class FunctionEmitter {
   Value* show(const AccDecl& a, const Parts& parts);
   Parts with_parts(llvm::ArrayRef<ExprId> roots, const Parts& later, const Parts& earlier);
   std::vector<std::pair<DType, std::uint64_t>> kept(const AccDecl& a) const;
+  bool has_magnitudes(std::uint32_t acc) const;
+  Value* greater_magnitude(Value* x, Value* acc);
   Parts load_parts(const AccState& s);
   void store_parts(const AccState& s, const Parts& parts);
   Value* better(const AccDecl& a, Value* x, Value* best);
