@@ -217,7 +217,7 @@ class Product {
               bool first) const {
     for (std::int64_t left = (rows + micro_.mr - 1) / micro_.mr; left > 0; --left) {
       const std::int64_t height = (rows + left - 1) / left;
-      micro_.direct(height, columns)(k, a, a_row, a_col, b, b_row, to, ld, first);
+      micro_.direct(height, columns)(k, a, a_row, a_col, b, b_row, to, ld, first, false);
       a += height * a_row, to += height * ld, rows -= height;
     }
   }
@@ -357,7 +357,7 @@ class Product {
         micro_.run(s.depth, a, b, to, ld, s.first);
       else
         micro_.direct(std::min<std::int64_t>(s.rows - r, micro_.mr), used)(
-            s.depth, a, 1, micro_.mr, b, here ? b_row_ : micro_.nr, to, ld, s.first);
+            s.depth, a, 1, micro_.mr, b, here ? b_row_ : micro_.nr, to, ld, s.first, here && r == 0);
     }
   }
 
@@ -393,7 +393,7 @@ class Product {
       const C* const a = reinterpret_cast<const C*>(a_) + rows[0];
       for (std::int64_t i = 0, p = 0; i < runs; p = ends[i++])
         multiply(ends[i] - p, a + a_cols_[k0_ + s.begin + p], apart, 1, b + p * micro_.nr, micro_.nr, to, ld,
-                 s.first && p == 0);
+                 s.first && p == 0, false);
     }
   }
 

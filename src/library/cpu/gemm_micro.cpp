@@ -14,6 +14,10 @@ namespace {
 
 constexpr int kWideVectors = 8;
 
+// Rows of b that are so many bytes apart lie in pages of their own, along which no processor fetches ahead:
+// the columns of the next call are asked for meanwhile, where there are multiplications enough to wait for.
+constexpr int kFarApart = 4096, kFewestFetch = 4;
+
 #define KILN_MICRO(NAME, ATTRIBUTE, TYPE, BYTES, MR, MULTIPLY_ADD)                                           \
   ATTRIBUTE void NAME(std::int64_t k, const TYPE* a, const TYPE* b, TYPE* c, std::int64_t ldc, bool first) { \
     typedef TYPE V __attribute__((vector_size(BYTES)));                                                      \
@@ -42,10 +46,11 @@ constexpr int kWideVectors = 8;
 // anything else.
 #define KILN_DIRECT(NAME, ATTRIBUTE, TYPE, BYTES, ROWS, VECTORS, MULTIPLY_ADD)                              \
   ATTRIBUTE void NAME(std::int64_t k, const TYPE* a, std::int64_t a_row, std::int64_t a_col, const TYPE* b, \
-                      std::int64_t b_row, TYPE* c, std::int64_t ldc, bool first) {                          \
+                      std::int64_t b_row, TYPE* c, std::int64_t ldc, bool first, bool fetch) {              \
     typedef TYPE V __attribute__((vector_size(BYTES), aligned(alignof(TYPE))));                             \
     typedef TYPE W __attribute__((vector_size(BYTES)));                                                     \
     constexpr int kLanes = BYTES / sizeof(TYPE), kQuads = (ROWS + 3) / 4;                                   \
+    const bool far = fetch && ROWS >= kFewestFetch && b_row >= kFarApart / static_cast<int>(sizeof(TYPE));  \
     W acc[ROWS][VECTORS];                                                                                   \
     const TYPE* quad[kQuads];                                                                               \
     _Pragma("GCC unroll 16") for (int q = 0; q < kQuads; ++q) quad[q] = a + 4 * q * a_row;                  \
@@ -56,6 +61,9 @@ constexpr int kWideVectors = 8;
       W at[VECTORS];                                                                                        \
       _Pragma("GCC unroll 16") for (int j = 0; j < VECTORS; ++j) at[j] =                                    \
           *reinterpret_cast<const V*>(b + j * kLanes);                                                      \
+      if (far)                                                                                              \
+        _Pragma("GCC unroll 16") for (int j = VECTORS; j < 2 * VECTORS; ++j)                                \
+            __builtin_prefetch(b + j * kLanes);                                                             \
       _Pragma("GCC unroll 16") for (int i = 0; i < ROWS; ++i) {                                             \
         const W x = quad[i / 4][i % 4 * a_row] - W{};                                                       \
         _Pragma("GCC unroll 16") for (int j = 0; j < VECTORS; ++j) acc[i][j] =                              \

@@ -13,9 +13,10 @@ struct Micro {
   int mr, nr, wide_columns;
   void (*run)(std::int64_t k, const C* a, const C* b, C* c, std::int64_t ldc, bool first);
   /// c[rows × columns] = (first ? 0 : c) + Σ_p a[i·a_row + p·a_col] · b[p·b_row + j], of operands where they
-  /// lie, at any alignment. Every function of rows 1 to mr and of columns nr / 2 and nr.
+  /// lie, at any alignment. Every function of rows 1 to mr and of columns nr / 2 and nr. `fetch`: the next
+  /// call may read the columns of b behind these.
   using Direct = void(std::int64_t k, const C* a, std::int64_t a_row, std::int64_t a_col, const C* b,
-                      std::int64_t b_row, C* c, std::int64_t ldc, bool first);
+                      std::int64_t b_row, C* c, std::int64_t ldc, bool first, bool fetch);
   Direct* directs[kMostRows][2];
   /// Pre: 1 <= rows <= mr. The columns are nr / 2 where `columns` are no more, else nr.
   Direct* direct(std::int64_t rows, std::int64_t columns) const {
