@@ -502,6 +502,8 @@ Schedule schedule_columns(const Facts& f, const Target& t, int lanes, const Exte
   if (may_split(f) && items < 2 * t.threads && e.reduced * e.kept >= 4 * kSplitAbove && e.reduced >= 64) {
     s.form = Form::SplitColumns;
     s.kept_from = -1;
+    // Each vector of lanes walks all rows: few columns are one vector, whose registers wait side by side.
+    while (s.lanes < columns && s.lanes < 4 * lanes) s.lanes *= 2;
     s.block = s.lanes;
     s.chunk = chunk_of(e.outermost, 8 * t.threads);
     return s;

@@ -341,6 +341,18 @@ TEST(Schedule, LongColumnsFewBlocksAreSplit) {
   EXPECT_GT(s.chunk, 0);
 }
 
+/// One vector of lanes has them all, or four registers' worth: each vector reads all rows.
+TEST(Schedule, FewLongColumnsShareAVector) {
+  const int one = form_of({{100000, true}, {2, false}}, 1).lanes;
+  for (const std::int64_t columns : {3, 8, 9, 17, 31}) {
+    const Schedule s = form_of({{100000, true}, {columns, false}}, 1);
+    ASSERT_EQ(s.form, Form::SplitColumns);
+    EXPECT_GE(s.lanes, std::min<std::int64_t>(columns, 4 * one)) << columns;
+    EXPECT_TRUE(s.lanes == one || s.lanes / 2 < columns) << columns;
+    EXPECT_EQ(s.block, s.lanes);
+  }
+}
+
 TEST(Schedule, WidestTypeSetsTheLanes) {
   Facts f;
   const std::vector<Facts::Axis> axes{{1000, false}};
