@@ -78,7 +78,8 @@ bool counts(const Scatter& call) {
 }
 
 /// Whether floats of whole rows are added where the second cache has the sums. What else is read leaves room
-/// for few sums; for those of short rows that is still faster than to list their values.
+/// for few sums; for those of short rows that is still faster than to list their values. (Of three elements
+/// they take a third more memory than the result, which then is faster.)
 bool adds_rows(const Scatter& call, std::uint64_t l2_bytes) {
   if (!adds_words(call) || !is_float(call.dtype) || in_order(call) || meets_privately(call)) return false;
   const std::int64_t width = row_width(call);
@@ -86,7 +87,9 @@ bool adds_rows(const Scatter& call, std::uint64_t l2_bytes) {
   const RowSums s(call);
   const std::int64_t room = static_cast<std::int64_t>(l2_bytes) / 4, bytes = 4 * s.rows * s.pitch;
   return s.count >= kFewestPrivately && 2 * s.count >= s.rows && s.count * s.vectors < kMostVectors &&
-         bytes <= (width * size_of(call.dtype) <= kShortRow ? 3 * room : room);
+         bytes <= (width == 3                                 ? 2 * room
+                   : width * size_of(call.dtype) <= kShortRow ? 3 * room
+                                                              : room);
 }
 
 /// Whether values of whole rows are listed by row.

@@ -318,6 +318,26 @@ TEST(ScatterWays, RangesAreOfOutputsThatLeaveTheSecondCache) {
   EXPECT_EQ(ranges(1 << 25), 1);
 }
 
+/// Their sums would have room for four.
+TEST(ScatterWays, ManyRowsOfThreeMeetInTheResult) {
+  const auto way = [](std::int64_t rows, std::int64_t width) {
+    library::Scatter call;
+    call.dtype = DType::Float32;
+    call.how = Combine::Add;
+    call.ordered = false;
+    call.x.rank = call.values.rank = call.indices.rank = 2;
+    call.x.dims[0] = rows;
+    call.values.dims[0] = call.indices.dims[0] = 4 * rows;
+    call.x.dims[1] = call.values.dims[1] = call.indices.dims[1] = width;
+    call.values.strides[0] = width;
+    call.values.strides[1] = call.indices.strides[0] = 1;
+    return way_of(call, 60 << 20);
+  };
+  EXPECT_EQ(way(2796202, 3), Way::Apart);
+  EXPECT_EQ(way(1000000, 3), Way::Summed);
+  EXPECT_EQ(way(4194304, 2), Way::Summed);
+}
+
 TEST(ScatterWays, ColumnsAreOfFewRowsWithManyValues) {
   const auto units = [](std::int64_t rows, std::int64_t width, std::int64_t count, std::int64_t lanes) {
     library::Scatter call;
