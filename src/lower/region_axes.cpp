@@ -285,6 +285,16 @@ int RegionLowering::axis_repeated() const {
   return found;
 }
 
+/// Whether the points of each load repeat along a group that is not short.
+bool RegionLowering::all_loads_repeat() const {
+  constexpr std::int64_t kLeast = 16;
+  return std::ranges::all_of(p_.entries, [&](const Entry& e) {
+    return e.kind != Entry::Kind::Load || std::ranges::any_of(groups_, [&](const Group& g) {
+             return g.extent >= kLeast && !walks(e.index, g);
+           });
+  });
+}
+
 /// Adjacent iterations of a loop along a group whose loads along it are one aligned access; 0: none are.
 int RegionLowering::loads_along(const Group& along) const {
   constexpr std::int64_t kTogether = 4;

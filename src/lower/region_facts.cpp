@@ -173,6 +173,7 @@ schedule::Facts RegionLowering::facts(std::span<const schedule::Facts::Axis> axe
   f.apart = axis_apart();
   f.folds = axis_folded();
   if (target_.gpu) f.repeated = axis_repeated();
+  loads_repeat_ = all_loads_repeat();
   if (!target_.gpu && !scans_.empty()) find_backwards(p_, groups_);
   find_bunch(f);
   find_strips(f);

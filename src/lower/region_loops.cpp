@@ -285,20 +285,6 @@ void RegionLowering::store_output(Body& body, const Pulled::Output& o) {
 
 // ---- phases ----
 
-/// From here on values are those of a row of the tile of results, or of one of its strips, and the reductions
-/// have its accumulators.
-void RegionLowering::enter_row(int row, const std::vector<std::vector<std::uint32_t>>& accs) {
-  for (std::size_t i = 0; i < reductions_.size(); ++i)
-    reductions_[i].acc = accs[static_cast<std::size_t>(row)][i];
-  if (s_.tile == 1) return;
-  const auto place = [&](int group, E at) {  // the last one several times
-    axis_[static_cast<std::size_t>(group)] = kernel::min(at, extent(group) - konst(1));
-  };
-  place(s_.tile_axis, tile_first_ + konst(row / s_.strips));
-  if (s_.strips > 1) place(s_.lane_axis, strip_first_ + konst(row % s_.strips * s_.threads.team));
-  forget();
-}
-
 /// The innermost statements of one phase: reductions, full outputs, values kept for later phases.
 void RegionLowering::phase_body(Body& body) {
   body_ = &body;
@@ -387,10 +373,9 @@ void RegionLowering::phase_loops(Body& into, Groups order, bool vector,
                        });
   const bool shared = vector && target_.gpu && !target_.strict;  // a team's lanes share the elements
   const std::int64_t lanes = vector ? s_.lanes * std::max<std::int64_t>(1, s_.threads.team) : 1;
-  const bool sums = !shared && std::any_of(reductions_.begin(), reductions_.end(),
-                                           [&](const Reduction& r) { return adds_in_blocks(r); });
-  const std::int64_t elements = outermost ? std::min(product(order), s_.chunk) : product(order),
-                     in_blocks = vector ? kAddedInOrder * lanes : shared_length(kAddedInOrder, elements);
+  const std::int64_t elements = outermost ? std::min(product(order), s_.chunk) : product(order);
+  const bool sums = !shared && adds_in_blocks(!vector && bound_sums(elements));
+  const std::int64_t in_blocks = vector ? kAddedInOrder * lanes : shared_length(kAddedInOrder, elements);
   std::vector<LoopDecl> nest =
       together ? open_together(order, outermost, vector, sums ? in_blocks : 0) : open_nest(order, outermost);
   const std::int64_t parts = vector && only_relative(order) ? kPartsOfRelative : 1;
@@ -469,15 +454,6 @@ void RegionLowering::build_rows() {
   close_grid(std::move(grid), product(kept) * tiles);
 }
 
-/// A grid item without the tile of results that it has, and how many tiles there are.
-std::pair<E, std::int64_t> RegionLowering::enter_tile(E item) {
-  if (s_.tile == 1) return {item, 1};
-  const std::int64_t tiles = ceil_div(product({s_.tile_axis}), s_.tile);
-  const auto [rest, tile] = divide_with_rest(item, size(kRuns, tiles));
-  tile_first_ = tile * konst(s_.tile);
-  return {rest, tiles};
-}
-
 /// A grid item is a block of columns, which lie on lanes: the reduced axes are serial loops inside.
 void RegionLowering::build_columns() {
   if (s_.kept_from >= 0 && s_.tile > 1) return build_tiled_columns();
@@ -492,30 +468,6 @@ void RegionLowering::build_columns() {
     all_phases(body, false);
   }));
   close_grid(std::move(grid), blocks * tiles);
-}
-
-/// Few columns, of several rows: those of several tiles of rows share the lanes.
-void RegionLowering::build_tiled_columns() {
-  LoopDecl grid = open_grid();
-  const int column = s_.lane_axis;
-  const std::vector<int> outer = kept_groups({column, s_.tile_axis});
-  const std::int64_t points = ceil_div(product({s_.tile_axis}), s_.tile) * product({column}),
-                     blocks = ceil_div(points, s_.block);
-  const E block = block_of(var(grid.var), outer, blocks);
-  const Range range = block_range(block, size(kBlock, s_.block), size(kRunExtent, points));
-  LoopDecl v;
-  v.var = new_var();
-  put_on_lanes(v);
-  v.extent = range.count.id;
-  lane_ = var(v.var);
-  position_ = {};
-  const auto [tile, at] = divide_with_rest(range.first + lane_, extent(column));
-  tile_first_ = tile * konst(s_.tile);
-  axis_[static_cast<std::size_t>(column)] = at;
-  forget();
-  all_phases(v.body, false);
-  grid.body.push_back(loop(std::move(v)));
-  close_grid(std::move(grid), product(outer) * blocks);
 }
 
 /// A map with an operand that is contiguous along other axes than the last: a grid item is a tile of both.

@@ -122,6 +122,7 @@ class RegionLowering {
   int axis_apart() const;
   int loads_along(const Group& along) const;
   int axis_repeated() const;
+  bool all_loads_repeat() const;
   bool crosses(const Entry& e) const;
   void find_tile(schedule::Facts& f);
   int lanes_along_tile() const;
@@ -332,6 +333,8 @@ class RegionLowering {
   E whole_of(Groups order);
   std::vector<LoopDecl> open_nest(Groups order, const std::optional<Range>& outermost);
   bool adds_in_blocks(const Reduction& r) const;
+  bool adds_in_blocks(bool bounded) const;
+  bool bound_sums(std::int64_t elements);
   void compensate_sums();
   AccDecl total_decl(const Reduction& r, const AccDecl& a);
   E total_of(std::uint32_t acc, const GraphNode& n);
@@ -569,11 +572,13 @@ class RegionLowering {
   bool at_points_ = false;               // Folded: lanes are kept points
   bool stores_later_ = false;            // Folded: whole outputs are made of the last reductions
   bool placed_together_ = false;         // they are those of a loop over reduced axes
-  E tile_first_, strip_first_;           // Columns with a tile of results: its first row and column
+  E tile_first_, strip_first_;           // Columns with a tile of results: its first row and column, …
+  E strip_step_;                         // … and the columns to its next strip
   std::int64_t strip_row_ = -1;          // Rows, a map by strips: the row at hand, behind tile_first_
   std::vector<std::vector<std::uint32_t>>
       tile_accs_;              // of each row of the tile: the accumulators of the reductions
   std::vector<bool> bounded_;  // accumulators that combine few values
+  bool loads_repeat_ = false;  // all of them: more time goes into what is made of elements than into reading
   E batch_row_, inner_;       // the row in its batch; position inside a row, if one loop is over all its axes
   E tile_row_, tile_column_;  // Tiles: position in the tile
   E bunch_first_, bunch_at_, bunch_shift_;  // Bunch: its first element; the one being copied; see bunch_index

@@ -5,16 +5,36 @@
 #include "lower/region_lowering.h"
 #include "math/expand.h"
 
+#include <algorithm>
+
 namespace kiln::lower {
 
 /// Whether a reduction of the current phase adds numbers, so that its rounding errors grow with its length.
-/// Sums on a GPU are compensated instead.
+/// Sums on a GPU are compensated instead, where elements are waited for.
 bool RegionLowering::adds_in_blocks(const Reduction& r) const {
   const AccDecl& a = k_.accs[r.acc];
   const bool compensated =
-      target_.gpu && !target_.strict && s_.tile == 1;  // of blocks of a tile's results, few
+      target_.gpu && !target_.strict && s_.tile == 1 && !loads_repeat_;  // else those of blocks, few
   return runs_here(r) && is_float(a.type) &&
          (a.monoid == Monoid::Custom || (a.monoid == Monoid::Sum && !compensated));
+}
+
+/// Whether the current phase's sums of a tile's results are each one block of `elements` at most, which then
+/// need no compensation.
+bool RegionLowering::bound_sums(std::int64_t elements) {
+  if (!target_.gpu || target_.strict || s_.tile == 1 || elements > kAddedInOrder) return false;
+  bounded_.resize(k_.accs.size());
+  for (const std::vector<std::uint32_t>& accs : tile_accs_)
+    for (std::size_t i = 0; i < reductions_.size(); ++i)
+      if (runs_here(reductions_[i])) bounded_[accs[i]] = true;
+  return true;
+}
+
+/// Whether any reduction of the current phase adds in blocks. `bounded`: sums of values do not.
+bool RegionLowering::adds_in_blocks(bool bounded) const {
+  return std::ranges::any_of(reductions_, [&](const Reduction& r) {
+    return adds_in_blocks(r) && !(bounded && k_.accs[r.acc].monoid == Monoid::Sum);
+  });
 }
 
 /// The accumulator in which the values of blocks and chunks are combined: in Float64 for sums of Float32,

@@ -26,8 +26,11 @@ constexpr std::int64_t kSplitAbove = 16384;  // shorter reductions are not worth
 constexpr std::int64_t kLong = 65536;        // … nor these where rows nearly keep all multiprocessors busy
 constexpr int kTileResults = 32;             // of a thread where each is of a pair, …
 constexpr int kStrips = 4;                   // columns of such a thread where they are no vectors
-constexpr int kMostTiled = 16;               // rows that share a team, …
-constexpr int kTileAccumulators = 64;        // of a thread of a team that has several rows' results
+constexpr int kLeastStrip = 16;              // columns of a strip, whose results are stored side by side, …
+constexpr int kNarrowStrip = 4;              // … or where a thread combines so many elements, these
+constexpr std::int64_t kManyCombined = 64;
+constexpr int kMostTiled = 16;                         // rows that share a team, …
+constexpr int kTileAccumulators = 64;                  // of a thread of a team that has several rows' results
 constexpr std::int64_t kAddedByThread = kAddedByTeam;  // elements that such a thread adds up in turn
 constexpr int kTileBlock = 128;                        // … and threads of a block
 constexpr int kShortRow = 8;                           // adjacent elements one thread reduces alone
@@ -149,6 +152,7 @@ bool bunch_rows(const Facts& f, const Target& t, Schedule& s) {
     (a.reduced ? reduced : inside ? rows : outer) *= a.extent;
   }
   const bool last_reduced = f.axes.back().reduced;
+  if (f.scans && last_reduced && f.bunch_vector == 1 && reduced <= kShortRow) return false;
   if (last_reduced && s.lanes > 1 && s.lanes >= f.bunch_vector && reduced > kFewVectors * s.lanes)
     return false;
   if (outer * rows < kBlock) return false;
@@ -289,21 +293,20 @@ void hold_columns(const Facts& f, const Target& t, std::int64_t reduced, int& wi
 /// Results of pairs: a thread has those of several rows and of adjacent columns, so that it combines what it
 /// loads several times. False where that leaves multiprocessors without work.
 ///
-/// Columns that begin anywhere, or fill no warp with vectors, are taken by strips of single elements: as many
-/// as leave few threads without a column of their own. The teams of a block have the same columns, of
-/// adjacent rows: the first cache has what all of them read. Where columns are too few for that, those of
-/// several tiles share the lanes.
-bool tile_results(const Facts& f, const Target& t, std::int64_t kept, Schedule& s) {
-  const std::int64_t columns = f.axes.back().extent;
-  const bool by_strips = s.lanes == 1 || columns < kWarp * s.lanes;
-  const int lanes = by_strips ? 1 : s.lanes;
-  const auto fits = [&](std::int64_t across) {
-    const std::int64_t block = kWarp * across;
-    return 4 * columns >= 3 * ceil_div(columns, block) * block;
+/// Columns that begin anywhere, or do not fill warps with vectors, are taken by strips of single elements.
+/// The teams of a block have the same columns, of adjacent rows: the first cache has what all of them read.
+/// Where that would leave threads without a column of their own, several tiles of rows share the lanes.
+bool tile_results(const Facts& f, const Target& t, const Extents& e, Schedule& s) {
+  const std::int64_t columns = f.axes.back().extent, kept = e.kept;
+  const auto fills = [&](std::int64_t block) {  // hardly any lane idle
+    return 10 * columns >= 9 * ceil_div(columns, block) * block;
   };
+  const bool by_strips = s.lanes == 1 || columns < kWarp * s.lanes || !fills(kWarp * s.lanes);
+  const int lanes = by_strips ? 1 : s.lanes;
   int strips = !by_strips ? 1 : f.widest_bytes > 4 ? kStrips / 2 : kStrips;
-  while (strips > 1 && !fits(strips)) strips /= 2;
-  const bool together = by_strips && strips == 1 && !fits(1);
+  const bool together = by_strips && !fills(kWarp * strips);
+  const int least = e.reduced >= kManyCombined ? kNarrowStrip : kLeastStrip;
+  while (together && strips > 1 && (columns < least * strips || !fills(strips))) strips /= 2;
   const int across = lanes * strips,
             tile = kTileResults / std::max(across, together && f.widest_bytes <= 4 ? 2 : 4);
   if (f.axes[static_cast<std::size_t>(f.apart)].extent < tile || columns < kNarrow || f.prims >= kLongBody ||
@@ -316,7 +319,7 @@ bool tile_results(const Facts& f, const Target& t, std::int64_t kept, Schedule& 
   s.tile = tile;
   s.tile_axis = f.apart;
   s.threads = {kTileBlock, static_cast<std::uint16_t>(team)};
-  s.block = std::int64_t{team} * across;
+  s.block = std::int64_t{team} * (together ? 1 : across);
   return true;
 }
 
@@ -446,7 +449,7 @@ Schedule schedule_columns(const Facts& f, const Target& t, const Extents& e, boo
   const std::int64_t columns = f.axes.back().extent;
   s.form = Form::Columns;
   s.steps = 1;
-  if (f.apart >= 0 && cut && tile_results(f, t, e.kept, s)) return s;
+  if (f.apart >= 0 && cut && tile_results(f, t, e, s)) return s;
   s.together = e.reduced_axes > 1 && f.states == 0;
   const int whole_lanes = s.lanes;
   s.lanes = column_lanes(f, s.lanes);

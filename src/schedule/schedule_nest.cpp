@@ -11,7 +11,8 @@ namespace {
 
 constexpr int kBlock = 256;             // threads of a GPU's block
 constexpr int kPairsBlock = 128;        // the same where a thread has several rows' results
-constexpr int kTileResults = 16;        // of a thread, each with a position
+constexpr int kTileResults = 32;        // of a thread, each with a position, …
+constexpr int kTileRows = 8;            // … and rows of a tile
 constexpr int kLongBody = 30;           // primitives that leave no registers for several rows
 constexpr std::int64_t kShortRow = 32;  // elements of level 0 that one thread goes along
 constexpr std::int64_t kFewRows =
@@ -104,11 +105,11 @@ Schedule schedule_nest(const Facts& f, const Target& t) {
     return s;
   }
   const std::int64_t row = along(f, s.lane_level);
-  if (row <= kWarpsRow * s.lanes)
-    threads(kPairsBlock, 32);
+  if (row <= kWarpsRow * s.lanes)  // no larger a team than has a vector each
+    threads(kPairsBlock, row <= 8 * s.lanes ? 8 : row <= 16 * s.lanes ? 16 : 32);
   else
     threads(kPairsBlock, kPairsBlock);
-  const int tile = kTileResults / std::max(s.lanes, 2);
+  const int tile = std::min(kTileRows, kTileResults / s.lanes);
   if (s.lane_level > 0 && f.apart >= 0 && f.prims < kLongBody &&
       f.axes[static_cast<std::size_t>(f.apart)].extent >= std::int64_t{4} * t.threads * tile) {
     s.tile = tile;

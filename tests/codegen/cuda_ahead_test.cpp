@@ -88,25 +88,41 @@ TEST(CudaAhead, ColumnsOfPairsComeByHalves) {
 }
 
 /// A thread has as many results where columns begin anywhere: several columns of each row, a team's threads
-/// apart.
+/// apart, or where that would leave lanes idle as far apart as there are columns of a strip.
 TEST(CudaAhead, ColumnsOfPairsThatBeginAnywhereAreTakenByStrips) {
   for (const std::int64_t columns : {5003, 100}) {
     const auto list = of_pairs(65536, columns, 64);
     ASSERT_EQ(list.size(), 1u);
     EXPECT_EQ(count(list[0], " += least("), 32) << list[0];
     EXPECT_EQ(count(list[0], "load<4>(in0"), 8) << list[0];
-    EXPECT_NE(list[0].find(" + 96"), std::string::npos) << list[0];
+    EXPECT_EQ(count(list[0], " + 96"), columns == 100 ? 0 : 1) << list[0];
+    EXPECT_EQ(count(list[0], " = (3 * p"), columns == 100 ? 1 : 0) << list[0];
     compiles(list);
   }
 }
 
-/// Of few columns, those of several rows share a warp.
-TEST(CudaAhead, FewColumnsOfPairsShareTheLanes) {
-  for (const std::int64_t columns : {16, 37}) {
-    const auto list = of_pairs(100000, columns, 64);
+/// Where nothing but a few results takes registers, more threads hide what each element is waited for.
+TEST(CudaAhead, StripsOfPairsThatAddNothingHaveMoreThreads) {
+  for (const Op reduction : {Op::reduce_max, Op::reduce_sum}) {
+    const auto list = of_pairs(65536, 100, 64, reduction);
     ASSERT_EQ(list.size(), 1u);
-    EXPECT_EQ(count(list[0], " += least("), 16) << list[0];
-    EXPECT_EQ(count(list[0], "load<4>(in0"), 16) << list[0];
+    EXPECT_EQ(count(list[0], "__launch_bounds__(128, 5)"), reduction == Op::reduce_max ? 1 : 0) << list[0];
+  }
+}
+
+/// Of few columns, those of several rows share a warp: by strips where a thread combines many elements, or
+/// where a strip's results fill what is stored together.
+TEST(CudaAhead, FewColumnsOfPairsShareTheLanes) {
+  struct Case {
+    std::int64_t columns, length;
+    int results, rows;
+  };
+  for (const Case& c :
+       {Case{16, 64, 32, 8}, Case{37, 64, 32, 8}, Case{16, 8, 16, 16}, Case{37, 40, 32, 16}}) {
+    const auto list = of_pairs(100000, c.columns, c.length);
+    ASSERT_EQ(list.size(), 1u);
+    EXPECT_EQ(count(list[0], " += least("), c.results) << list[0];
+    EXPECT_EQ(count(list[0], "load<4>(in0"), c.rows) << list[0];
     EXPECT_NE(list[0].find("__launch_bounds__(128"), std::string::npos) << list[0];
     compiles(list);
   }

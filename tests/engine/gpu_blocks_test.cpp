@@ -89,6 +89,40 @@ TEST_F(GpuBlocks, OfPairsWhoseColumnsComeByHalves) {
       });
 }
 
+/// Few or ragged columns of pairs are taken by strips, and those of several tiles of rows share the lanes.
+TEST_F(GpuBlocks, OfPairsWhoseColumnsShareLanes) {
+  if (!cuda::computes()) GTEST_SKIP() << "kernels do not run on this driver";
+  for (const std::int64_t n : {16, 100, 131, 150})
+    for (const std::int64_t k : {4, 5, 40})  // sums of one block, and of two
+      for (const DType type : {DType::Float32, DType::Float64, DType::Float16}) {
+        const auto pairs = [=] {
+          return abs(numbers({1203, 1, k}, type) - numbers({n, k}, type)).astype(DType::Float32);
+        };
+        same([&] { return sum(pairs(), 2); });
+        same([&] { return max(pairs(), 2); });
+      }
+}
+
+/// Products with the rows of one operand whose results are only reduced are made where they are reduced.
+TEST_F(GpuBlocks, OfProductsThatAreReduced) {
+  if (!cuda::computes()) GTEST_SKIP() << "kernels do not run on this driver";
+  for (const std::int64_t k : {4, 16})
+    same([k] {
+      const Tensor x = numbers({2050, 1, k}, DType::Float32), y = numbers({2056, k}, DType::Float32);
+      return argmax(sum(x * y, 2), 1);
+    });
+}
+
+/// A sum of what all rows share, in blocks; the variance reads its elements twice.
+TEST_F(GpuBlocks, OfRowsThatShareWhatTheyRead) {
+  if (!cuda::computes()) GTEST_SKIP() << "kernels do not run on this driver";
+  for (const std::int64_t n : {33, 700})
+    same([n] {
+      const Tensor x = numbers({3001, 1}, DType::Float32) * numbers({1, n}, DType::Float32);
+      return sum(minimum(x, numbers({n}, DType::Float32)), 1);
+    });
+}
+
 /// Filters whose elements are there for a part of the points, along rows too short for windows.
 TEST_F(GpuBlocks, OfSingleElements) {
   if (!cuda::computes()) GTEST_SKIP() << "kernels do not run on this driver";

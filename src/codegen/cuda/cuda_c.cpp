@@ -13,6 +13,7 @@ namespace kiln::codegen {
 // of a multiprocessor, at least, where a kernel says so: 64 registers each
 constexpr int kResidentThreads = 1024;
 constexpr int kOfTiles = 512;  // threads with registers for a tile's results and what they are made of next
+constexpr int kOfFewResults = 640;  // the same where results are few and elements are loaded one by one
 
 CudaEmitter::CudaEmitter(const Kernel& kernel, const std::string& symbol, int instances,
                          std::span<const ExprId> results, bool marked)
@@ -59,6 +60,7 @@ std::vector<CudaEmitter::Parameter> CudaEmitter::parameters() const {
 std::string CudaEmitter::global() const {
   const int of_strips = strip_loads_ > 96 ? 512 : strip_loads_ > 64 ? 768 : kResidentThreads;
   const int threads = by_halves_         ? kOfTiles
+                      : few_results_     ? kOfFewResults
                       : keeps_loads_     ? kResidentThreads
                       : strip_loads_ > 0 ? of_strips
                                          : 0;

@@ -331,6 +331,7 @@ class CudaEmitter {
   std::unordered_set<ExprId> same_, windows_, visited_;
   bool keeps_loads_ = false;     // loads of several iterations of a column are to be in flight together
   bool by_halves_ = false;       // a tile's words come while others are computed
+  bool few_results_ = false;     // … elements are waited for
   std::size_t strip_loads_ = 0;  // of several rows of a thread, which are to be in flight together, too
 
   // The open run.

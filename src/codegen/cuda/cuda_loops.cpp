@@ -318,7 +318,12 @@ std::string CudaEmitter::by_vectors(const LoopDecl& l, const std::string& first,
   if (!ahead.loaded.empty()) out += cat("if (", base, " < ", end, ") {\n", load(0, half, base), "}\n");
   out += cat("for (; ", base, " < ", end, "; ", base, " += ", loads.together, ") {\n", loads.declarations,
              "{\n", i, base, ";\n", loads.text, "}\n", load(half, loads.together, base));
-  if (ahead.loaded.empty()) return out + each(0, loads.together, base, body) + "}\n";
+  if (ahead.loaded.empty()) {
+    constexpr int kFewResults = 32;  // registers
+    few_results_ |= lanes_ == 1 && k_.threads.team > 32 && registers_of_accs() <= kFewResults &&
+                    std::ranges::none_of(k_.accs, [](const AccDecl& a) { return a.compensated; });
+    return out + each(0, loads.together, base, body) + "}\n";
+  }
   by_halves_ |= lanes_ <= kWords;
   const std::string next = fresh("n");
   return out + each(0, half, base, body) +
