@@ -150,8 +150,10 @@ schedule::Facts RegionLowering::facts(std::span<const schedule::Facts::Axis> axe
   f.scans = !scans_.empty();
   f.scans_of_scans = has_scan_of_scan(p_);
   for (const Reduction& r : reductions_) f.kept += registers_of(r);
-  for (const Reduction& r : reductions_)
+  for (const Reduction& r : reductions_) {
     f.in_parts |= ir::info(op_of(r)).fold == ir::Fold::LogAddExp && !may_read_twice(r);
+    f.read_twice += may_read_twice(r);
+  }
   for (const LoopRun& run : p_.loops) f.states = std::max(f.states, static_cast<int>(run.states.size()));
   f.prims = static_cast<int>(prims_);
   f.row_prims = static_cast<int>(row_prims());

@@ -53,9 +53,9 @@ constexpr std::int64_t kBunchBytes = 96 << 10;  // of all tiles of such an item:
 constexpr std::int64_t kBatchBytes = 32 << 10;  // of a batch of rows: most of the first cache
 constexpr std::int64_t kMostBatch = 64;         // rows
 constexpr std::int64_t kStepsOfScan = 4;        // of a scan along lanes
-// Instructions that combine the lanes of a row and begin the next: of values, and of each part of those that
-// have two.
-constexpr std::int64_t kCombineValues = 8, kCombineParts = 40;
+// Instructions that combine the lanes of a row and begin the next: of values, of each part of those that have
+// two, and what a logsumexp takes besides that reads its row twice: another value and a logarithm.
+constexpr std::int64_t kCombineValues = 8, kCombineParts = 40, kCombineTwice = 28;
 constexpr std::int64_t kRowEnds = 15;  // what a row of its own waits for before its results are made
 
 /// Reductions wait for loads and adds: several registers side by side hide the latency.
@@ -275,7 +275,8 @@ bool bunch_rows(const Facts& f, const Target& t, int lanes, Schedule& s) {
   if (t.vector_bytes >= 64 && rows == 1 && results == 0 && slab * lanes * f.bunch_bytes <= 128) return false;
   // What a scan costs has the steps along lanes in it, of which a lane of its own needs one.
   const std::int64_t steps = f.scans ? kStepsOfScan : 1,
-                     combine = f.phases * (f.in_parts ? 2 * kCombineParts : kCombineValues) + f.row_prims,
+                     combine = f.phases * (f.in_parts ? 2 * kCombineParts : kCombineValues) +
+                               f.read_twice * kCombineTwice + f.row_prims,
                      prims = std::max(0, f.prims - f.row_prims), ends = results > 0 ? kRowEnds : 0,
                      alone =
                          slab / last * (vectors * prims + (last_reduced && !f.scans ? combine + ends : 0)),

@@ -75,6 +75,7 @@ struct Facts {
   bool scans = false;           // reduced axes are scanned: their order is that of the values
   bool scans_of_scans = false;  // whose totals by chunks are not known before the others have run
   bool in_parts = false;        // a reduction keeps more than a value for each row
+  int read_twice = 0;           // reductions that read each row twice
   int states = 0;               // of the largest loop inside the body
   bool stores_full = false;     // writes values of the whole domain that depend on its reductions
   bool whole_rows = false;      // GPU: no second stage is wanted
