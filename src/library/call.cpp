@@ -53,7 +53,7 @@ const Routine& routine(ir::Op op, Device device) {
 Matmul matmul_of(const Call& call) {
   Matmul m;
   m.dtype = call.operands[0].dtype;
-  m.result = call.dtype;
+  m.unrounded = call.dtype != m.dtype;
   m.strict = call.strict;
   m.batch_rank = call.rank - 2;
   std::copy_n(call.dims.begin(), m.batch_rank, m.batch);

@@ -37,8 +37,8 @@ struct Maker {
 /// rounded.
 struct Matmul {
   DType dtype = DType::Float32;
-  DType result = DType::Float32;  // of out, bias and addend: dtype, or float32 where a library has these sums
-  bool strict = false;            // each product and each sum rounds, k ascending
+  bool unrounded = false;  // of halves: out, bias and addend are float32; only where a library supports it
+  bool strict = false;     // each product and each sum rounds, k ascending
   int batch_rank = 0;
   std::int64_t batch[kMaxRank] = {};
   std::int64_t m = 0, n = 0, k = 0;
@@ -109,9 +109,7 @@ class Library {
  public:
   virtual ~Library() = default;
   /// False: this call is for somebody else.
-  virtual bool supports(const Matmul& call) const {
-    return !call.bias && !call.addend && call.result == call.dtype;
-  }
+  virtual bool supports(const Matmul& call) const { return !call.bias && !call.addend && !call.unrounded; }
   /// Bytes of 64-byte aligned workspace that matmul wants.
   virtual std::size_t workspace_bytes(const Matmul& call) const = 0;
   virtual void matmul(const Matmul& call, std::byte* workspace) const = 0;

@@ -332,8 +332,7 @@ class RegionLowering {
                                       std::int64_t in_blocks);
   E whole_of(Groups order);
   std::vector<LoopDecl> open_nest(Groups order, const std::optional<Range>& outermost);
-  bool adds_in_blocks(const Reduction& r) const;
-  bool adds_in_blocks(bool bounded) const;
+  bool adds_in_blocks(const Reduction& r) const, adds_in_blocks(bool bounded) const;
   bool bound_sums(std::int64_t elements);
   void compensate_sums();
   AccDecl total_decl(const Reduction& r, const AccDecl& a);

@@ -57,21 +57,6 @@ Schedule schedule_windows(const Facts& f, const Target& t, Schedule s, std::int6
   return s;
 }
 
-/// Elements of an axis with what a last tile lacks, by tiles of `side`.
-std::int64_t padded(std::int64_t run, std::int64_t side) { return ceil_div(run, side) * side; }
-
-/// Sides of a tile of which an axis of 25, or of 80, would leave much empty: half of the usual one along that
-/// axis, and twice as many along the other where that has them.
-void fit_tile(std::int64_t last_run, std::int64_t across_run, Schedule& s) {
-  constexpr std::int64_t kHalf = kTile / 2;
-  const auto used = [](std::int64_t run) { return 8 * padded(run, kTile) >= 9 * padded(run, kHalf); };
-  const bool across = used(across_run) && across_run < last_run;
-  if (!across && !used(last_run)) return;
-  (across ? s.run : s.block) = kHalf;
-  const std::int64_t other = across ? last_run : across_run;
-  if (8 * padded(other, 2 * kTile) <= 9 * padded(other, kTile)) (across ? s.block : s.run) = 2 * kTile;
-}
-
 /// Operands that are contiguous along another axis than the last go through tiles of shared memory: false
 /// where there are none, or their runs are too short. Few sizes of tiles: each is a kernel of its own.
 bool tile_operands(const Facts& f, Schedule& s) {
@@ -88,8 +73,6 @@ bool tile_operands(const Facts& f, Schedule& s) {
     if (is_long) (low ? s.run : s.block) = kLongTile;
     if (low || !is_long) s.lanes = 1;
     s.run_lanes = low && is_long ? std::clamp(kBank / f.across_narrowest, 1, f.across_vector) : 1;
-  } else {
-    fit_tile(f.last_run, f.across_run, s);
   }
   s.rows = static_cast<int>(std::max<std::int64_t>(1, s.threads.team * s.lanes / s.block));
   s.run_rows = static_cast<int>(std::max<std::int64_t>(1, s.threads.team * s.run_lanes / s.run));

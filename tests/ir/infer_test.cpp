@@ -57,8 +57,8 @@ TEST(Infer, ElementwiseOpsRepeatTheirOperands) {
   EXPECT_EQ(made(Op::add, {{f32, {}}}), "has a wrong operand count");
   EXPECT_EQ(made(Op::exp, {{i32, {}}}), "does not take its operands' dtype");
   EXPECT_EQ(made(Op::where, {{f32, {}}, {f32, {}}, {f32, {}}}), "chooses by something other than bool");
-  EXPECT_EQ(made(Op::cast, {{f32, {2}}}, Nothing{}, {.dtype = i32}), "int32 (2,)");
-  EXPECT_EQ(made(Op::cast, {{f32, {2}}}), "needs a dtype");
+  EXPECT_EQ(made(Op::cast, {{f32, {2}}}, Cast{}, {.dtype = i32}), "int32 (2,)");
+  EXPECT_EQ(made(Op::cast, {{f32, {2}}}, Cast{}), "needs a dtype");
 }
 
 TEST(Infer, Views) {

@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <set>
-#include <utility>
 
 namespace kiln::schedule {
 namespace {
@@ -132,33 +131,6 @@ TEST(Schedule, HeldRowsOfAnyLengthFillHalfOfAGpusBlocks) {
     sizes.insert({s.threads.team, s.steps});
   }
   EXPECT_LE(sizes.size(), 9u);
-}
-
-/// Tiles of transposed reads are half as long along an axis that would leave much of a whole one empty, and
-/// twice as long along the other.
-TEST(Schedule, TilesFitShortAxes) {
-  const Target t = gpu_target();
-  const auto sides = [&](std::int64_t across, std::int64_t last) {
-    const Facts::Axis axes[] = {{4000, false}, {across, false}, {last, false}};
-    Facts f;
-    f.axes = axes;
-    f.across = 1;
-    f.across_run = across;
-    f.last_run = last;
-    f.across_narrowest = f.across_bytes = 4;
-    f.loads = 1;
-    const Schedule s = std::get<Schedule>(schedule(f, t));
-    EXPECT_EQ(s.form, Form::Tiles);
-    EXPECT_LE(s.run * s.block, 64 * 64);
-    EXPECT_EQ(s.rows * s.block, 256 * s.lanes);
-    EXPECT_EQ(s.run_rows * s.run, 256 * s.run_lanes);
-    return std::pair(s.run, s.block);
-  };
-  EXPECT_EQ(sides(1000, 1000), std::pair(std::int64_t{64}, std::int64_t{64}));
-  EXPECT_EQ(sides(1000, 60), std::pair(std::int64_t{64}, std::int64_t{64}));
-  EXPECT_EQ(sides(327, 25), std::pair(std::int64_t{128}, std::int64_t{32}));
-  EXPECT_EQ(sides(80, 1000), std::pair(std::int64_t{32}, std::int64_t{128}));
-  EXPECT_EQ(sides(130, 25), std::pair(std::int64_t{64}, std::int64_t{32}));
 }
 
 }  // namespace

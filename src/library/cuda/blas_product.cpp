@@ -85,7 +85,7 @@ void fold_into_rows(BlasProduct& p, BlasProduct::Axis* axes, int& rank) {
 BlasProduct blas_product(const library::Matmul& call, std::byte* workspace) {
   BlasProduct p;
   p.dtype = call.dtype;
-  p.result = call.result;
+  p.result = call.unrounded ? DType::Float32 : call.dtype;
   p.m = call.m;
   p.n = call.n;
   p.k = call.k;
