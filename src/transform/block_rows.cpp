@@ -345,12 +345,13 @@ class BlockRows {
       notes_.push_back({product, reader, std::move(why)});
       return;
     }
-    if (const std::int64_t bytes = bytes_of_sums(values); bytes > 0) {
+    if (std::ranges::any_of(values.results(), [&](NodeId id) { return adds_products(values, id); })) {
       blocks = blocks_of(g_, product, values, costs_, costs_.sum_rows);
       if (blocks.empty()) return;
       // Whole, the rows' gradients would be stored as well as the rows.
       const std::int64_t rows = values.rows() - blocks.front().rows;
-      const std::int64_t saved = 2 * rows * (n.numel / values.rows()) * size_of(n.dtype) - bytes;
+      const std::int64_t saved =
+          2 * rows * (n.numel / values.rows()) * size_of(n.dtype) - bytes_of_sums(values);
       if (costs_.saved_bytes > 0 && saved < costs_.saved_bytes) return;
     }
     Cutter cutter(g_, product, values, std::move(blocks));
@@ -363,13 +364,17 @@ class BlockRows {
     notes_.push_back(cutter.note());
   }
 
+  bool adds_products(const RowValues& values, NodeId id) const {
+    return values.is_sum(id) && g_[id].op == Op::matmul;
+  }
+
   /// What gradients that are added block by block take more than as a whole: of halves a sum of floats, and
   /// the last block's product.
   std::int64_t bytes_of_sums(const RowValues& values) const {
     std::int64_t bytes = 0;
     for (const NodeId id : values.results())
-      if (values.is_sum(id) && g_[id].op == Op::matmul)
-        bytes += g_[id].numel * (is_half(g_[id].dtype) ? size_of(g_[id].dtype) + size_of(DType::Float32) : 1);
+      if (adds_products(values, id) && is_half(g_[id].dtype))
+        bytes += g_[id].numel * (size_of(g_[id].dtype) + size_of(DType::Float32));
     return bytes;
   }
 

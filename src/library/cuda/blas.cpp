@@ -266,8 +266,7 @@ class CudaLibrary final : public library::Library {
 
   bool supports(const library::Matmul& call) const override {
     Types types;
-    const DType result = call.unrounded ? DType::Float32 : call.dtype;
-    if (!types_of(call.dtype, result, types) || !opened().report.available) return false;
+    if (!types_of(call.dtype, result_of(call), types) || !opened().report.available) return false;
     return is_trivial(call) || choice(blas_product(call, nullptr))->found;
   }
 
@@ -280,7 +279,7 @@ class CudaLibrary final : public library::Library {
   void matmul(const library::Matmul& call, std::byte* workspace) const override {
     Stream stream = current_stream(device_);
     if (is_trivial(call)) {
-      const std::int64_t bytes = out_elements(call) * (call.unrounded ? 4 : size_of(call.dtype));
+      const std::int64_t bytes = out_elements(call) * size_of(result_of(call));
       return fill(call.out, 0, 1, static_cast<std::uint64_t>(bytes), stream);
     }
     const BlasProduct p = blas_product(call, workspace);

@@ -82,10 +82,12 @@ void fold_into_rows(BlasProduct& p, BlasProduct::Axis* axes, int& rank) {
 
 }  // namespace
 
+DType result_of(const library::Matmul& call) { return call.unrounded ? DType::Float32 : call.dtype; }
+
 BlasProduct blas_product(const library::Matmul& call, std::byte* workspace) {
   BlasProduct p;
   p.dtype = call.dtype;
-  p.result = call.unrounded ? DType::Float32 : call.dtype;
+  p.result = result_of(call);
   p.m = call.m;
   p.n = call.n;
   p.k = call.k;

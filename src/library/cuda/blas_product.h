@@ -43,6 +43,9 @@ struct BlasProduct {
 /// pack_bytes) is where packed operands go.
 BlasProduct blas_product(const library::Matmul& call, std::byte* workspace);
 
+/// The dtype of out, bias and addend.
+DType result_of(const library::Matmul& call);
+
 /// Elements of a and b and out that the i-th outer repetition starts at.
 struct OuterOffsets {
   std::int64_t a = 0, b = 0, out = 0;
