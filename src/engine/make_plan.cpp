@@ -58,6 +58,8 @@ transform::Wishes wishes(const schedule::Target& target, Device device) {
   transform::Wishes w;
   w.patterns = transform::PatternTarget{device, target.strict, target.exact};
   w.blocks = block_costs(target);
+  if (target.attentions && !target.strict)
+    w.tiled = [&target](const ir::Graph& g) { return plan::tiled_nodes(g, target); };
   if (target.strict) {
     w.products_as_sums = target.gpu;
     return w;

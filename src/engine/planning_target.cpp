@@ -74,6 +74,7 @@ std::optional<transform::BlockCosts> block_costs(const schedule::Target& target)
                               .half_rows = 1024,
                               .rows_a_term = 4,
                               .saved_bytes = 64 << 20,
+                              .saved_pairs = 64 << 20,
                               .products = products,
                               .sums = !target.exact};
   if (target.gpu) {
@@ -82,10 +83,11 @@ std::optional<transform::BlockCosts> block_costs(const schedule::Target& target)
     costs.block_bytes /= 2;
     costs.processors = target.threads;
     costs.saved_bytes = std::int64_t{1} << 30;  // blocks take some per cent longer there
+    costs.saved_pairs = 128 << 20;
   }
   if (const std::int64_t rows = rows_of_blocks().load(std::memory_order_relaxed); rows > 0) {
     costs.rows = costs.half_rows = costs.rows_a_term = rows;
-    costs.block_bytes = costs.saved_bytes = costs.processors = costs.sum_rows = 0;
+    costs.block_bytes = costs.saved_bytes = costs.saved_pairs = costs.processors = costs.sum_rows = 0;
     costs.sums = !target.exact;
   }
   return costs;

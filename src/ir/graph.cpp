@@ -132,6 +132,7 @@ class Verifier {
     require(n.numel == Shape(n.dims).numel(), "has a wrong element count");
     Stored attributes = stored(n);
     if (n.op == Op::pad && n.attr64 == kZeroFill) attributes.word = 0;  // known of its fill: ir/pad_fill.h
+    if (n.op == Op::matmul) attributes.word = 0;                        // known of its time: ir/again.h
     require(well_stored(n.op, attributes), "has attributes of another op");
     types_.clear();
     for (const NodeId operand : n.in) types_.push_back({g_[operand].dtype, g_[operand].dims});

@@ -213,6 +213,11 @@ Regions Fuser::finish() {
   return out;
 }
 
+std::vector<bool> tiled_nodes(const Graph& graph, const schedule::Target& target) {
+  const Orders none;
+  return Fuser(graph, target, target.off.all ? Fusion::None : Fusion::Full, none).tiled_nodes();
+}
+
 Regions fuse(const Graph& graph, const schedule::Target& target, Fusion fusion, const Orders& orders) {
   if (target.off.all) fusion = Fusion::None;
   Regions regions = Fuser(graph, target, fusion, orders).run();

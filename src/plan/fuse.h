@@ -5,6 +5,7 @@
 #include "schedule/target.h"
 
 #include <span>
+#include <vector>
 
 namespace kiln::plan {
 
@@ -33,6 +34,9 @@ struct Orders {
 /// region, or is recomputed inside its consumers (and then in none).
 Regions fuse(const Graph& graph, const schedule::Target& target, Fusion fusion = Fusion::Full,
              const Orders& orders = {});
+
+/// The nodes of attentions, and of their gradients, that main loops make tile by tile.
+std::vector<bool> tiled_nodes(const Graph& graph, const schedule::Target& target);
 
 /// Where an affine view's elements lie in the memory of the leaf or stored node below it.
 struct Alias {

@@ -78,6 +78,13 @@ void Fuser::find_tiled() {
     if (looks_like_scores(m.producer)) near_misses_.push_back(std::move(m));
 }
 
+std::vector<bool> Fuser::tiled_nodes() {
+  find_tiled();
+  std::vector<bool> out(g_.size());
+  for (NodeId id = 0; id < g_.size(); ++id) out[id] = tiled_of_[id] >= 0;
+  return out;
+}
+
 /// Whether a product has the scores of an attention, or of what is nearly one.
 bool Fuser::looks_like_scores(NodeId product) const {
   return std::ranges::any_of(attentions_, [&](const auto& a) { return a->scores == product; }) ||

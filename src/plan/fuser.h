@@ -110,6 +110,7 @@ class Fuser {
         apart_(orders.apart),
         orders_(orders) {}
   Regions run();
+  std::vector<bool> tiled_nodes();
 
  private:
   void merge_along_edges();

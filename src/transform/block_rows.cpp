@@ -4,6 +4,7 @@
 
 #include "ir/builder.h"
 #include "ir/loops.h"
+#include "transform/make_again.h"
 #include "transform/nouns.h"
 #include "transform/row_values.h"
 #include "transform/split_joins.h"
@@ -23,6 +24,7 @@ struct Block {
   std::int64_t first, rows;
 };
 
+constexpr int kMostAgain = 4;                            // gradients of gradients
 constexpr std::int64_t kTile = 128, kTileColumns = 256;  // of a main loop's
 
 std::int64_t quotient(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
@@ -39,9 +41,9 @@ std::int64_t fewest_turns(std::int64_t least, std::int64_t rows, std::int64_t co
   return best;
 }
 
-/// The blocks of a product, of `wanted` rows or more, or none where they would save too little.
+/// The blocks of a product, of `wanted` rows or more, or none where they would save less than so much.
 std::vector<Block> blocks_of(const Graph& g, NodeId product, const RowValues& values, const BlockCosts& costs,
-                             std::int64_t wanted = 0) {
+                             std::int64_t saved_bytes, std::int64_t wanted = 0) {
   const GraphNode& n = g[product];
   const std::int64_t rows = values.rows(), size = size_of(n.dtype), row_bytes = n.numel / rows * size;
   const std::int64_t inner = values.are_matrices() ? n.dims[n.dims.size() - 2] : 1;  // rows of one
@@ -54,7 +56,7 @@ std::vector<Block> blocks_of(const Graph& g, NodeId product, const RowValues& va
     block = quotient(block, kTile) * kTile;
     if (costs.processors > 0) block = fewest_turns(block, rows, n.dims.back(), costs.processors);
   }
-  if (block >= rows || (rows - block) * row_bytes < costs.saved_bytes) return {};
+  if (block >= rows || (rows - block) * row_bytes < saved_bytes) return {};
   std::vector<Block> blocks;
   for (std::int64_t first = 0; first < rows; first += block)
     blocks.push_back({first, std::min(block, rows - first)});
@@ -216,8 +218,7 @@ class Cutter {
     const Shape dims = block_shape(n.dims, axes);
     const auto moved = [&](std::size_t axis) { return axis - axes + 1; };
     const auto in = [&](std::size_t k) { return operand(n.in[k], n.dims, axes); };
-    if (n.op == Op::matmul)
-      return product(n, is_product ? rows_of(now_[n.in[0]], axes) : made(n.in[0]), axes);
+    if (n.op == Op::matmul) return product(n, axes, is_product);
     if (ir::is_elementwise(n.op)) return map(n, dims, axes);
     if (ir::is_view(n.op)) return view(n, dims, axes);
     if (n.op == Op::iota) {
@@ -286,14 +287,21 @@ class Cutter {
     }
   }
 
-  /// Of several matrices both operands' of the block; else rows x of the first operand.
-  NodeId product(const GraphNode& n, NodeId x, std::size_t axes) {
+  /// Of several matrices both operands' of the block; else rows of the first operand.
+  NodeId product(const GraphNode& n, std::size_t axes, bool is_product) {
+    const auto rows = [&](NodeId x) {
+      return !is_product && values_.axes(x) ? made(x) : rows_of(now_[x], axes);
+    };
+    const NodeId x = rows(n.in[0]);
     NodeId w = now_[n.in[1]];
     if (values_.are_matrices())
-      w = rows_of(w, axes);
+      w = rows(n.in[1]);
     else if (n.dims.size() > 2)
       w = add_.add(Op::reshape, {w}, {}, {.dims = g_[w].dims.last(2)});
-    return add_.add(Op::matmul, {x, w});
+    add_.loc = n.loc;
+    const NodeId block = add_.add(Op::matmul, {x, w});
+    g_[block].attr64 = n.attr64;  // as in ir/again.h
+    return block;
   }
 
   Graph& g_;
@@ -319,8 +327,8 @@ bool has_windows(const Graph& g, NodeId id) {
 
 class BlockRows {
  public:
-  BlockRows(Graph& graph, const BlockCosts& costs, std::vector<PatternNote>& notes)
-      : g_(graph), costs_(costs), notes_(notes), now_(graph.size()) {
+  BlockRows(Graph& graph, const BlockCosts& costs, std::vector<PatternNote>& notes, const TiledNodes& tiled)
+      : g_(graph), costs_(costs), find_tiled_(tiled), notes_(notes), now_(graph.size()) {
     std::iota(now_.begin(), now_.end(), 0u);
   }
 
@@ -332,21 +340,27 @@ class BlockRows {
   }
 
  private:
-  void look_at(NodeId product) {
+  void look_at(NodeId product, int again = kMostAgain) {
     const GraphNode& n = g_[product];
     if (n.numel == 0 || g_[n.in[0]].dims.back() == 0) return;
-    if (n.numel * size_of(n.dtype) < costs_.saved_bytes || has_windows(g_, n.in[0])) return;
-    RowValues values(g_, product, {costs_.products, costs_.sums});
-    std::vector<Block> blocks = blocks_of(g_, product, values, costs_);
+    if (n.numel * size_of(n.dtype) < costs_.saved_pairs || has_windows(g_, n.in[0])) return;
+    RowValues values(g_, product, {costs_.products || may_be_weights(product), costs_.sums});
+    std::vector<Block> blocks = blocks_of(g_, product, values, costs_, costs_.saved_pairs);
     if (blocks.empty()) return;
     auto [why, reader] = values.find();
     if (!values.reduces() || in_loop(values)) return;
+    if (values.are_matrices() && why.reason() == FusionReason::BlocksMeet && again > 0 &&
+        cut_again(product, values, again))
+      return;
+    if (!values.are_matrices() || !multiplies_rows(product, values))
+      blocks = blocks_of(g_, product, values, costs_, costs_.saved_bytes);
+    if (blocks.empty()) return;
     if (reader != kNoNode) {
       notes_.push_back({product, reader, std::move(why)});
       return;
     }
     if (std::ranges::any_of(values.results(), [&](NodeId id) { return adds_products(values, id); })) {
-      blocks = blocks_of(g_, product, values, costs_, costs_.sum_rows);
+      blocks = blocks_of(g_, product, values, costs_, costs_.saved_bytes, costs_.sum_rows);
       if (blocks.empty()) return;
       // Whole, the rows' gradients would be stored as well as the rows.
       const std::int64_t rows = values.rows() - blocks.front().rows;
@@ -355,13 +369,57 @@ class BlockRows {
       if (costs_.saved_bytes > 0 && saved < costs_.saved_bytes) return;
     }
     Cutter cutter(g_, product, values, std::move(blocks));
-    const Renumbering step = cutter.run();
-    for (NodeId& id : now_)
-      if (id != kNoNode) id = step[id];
-    for (PatternNote& note : notes_)
-      for (NodeId* id : {&note.first, &note.last})
-        if (*id != kNoNode) *id = step[*id];
+    renumber(cutter.run());
     notes_.push_back(cutter.note());
+    ++cuts_;
+  }
+
+  /// What waits for results of the product's rows is made of the product again, `again` times at most, and
+  /// cut by itself. False: nothing was.
+  bool cut_again(NodeId product, const RowValues& values, int again) {
+    const auto nodes = g_.nodes;
+    const auto roots = g_.roots;
+    const auto notes = notes_;
+    const Renumbering now = now_;
+    const int cuts = cuts_;
+    const MadeAgain made = make_again(g_, product, values);
+    renumber(made.now);
+    firsts_.push_back(made.first);
+    look_at(made.second, again - 1);
+    const NodeId first = firsts_.back();
+    firsts_.pop_back();
+    if (cuts_ != cuts) {
+      if (costs_.products || may_be_weights(first)) look_at(first, 0);
+      return true;
+    }
+    g_.nodes = nodes;
+    g_.roots = roots;
+    notes_ = notes;
+    now_ = now;
+    return false;
+  }
+
+  void renumber(const Renumbering& step) {
+    const auto follow = [&](NodeId& id) {
+      if (id != kNoNode) id = step[id];
+    };
+    for (NodeId& id : now_) follow(id);
+    for (NodeId& id : firsts_) follow(id);
+    for (PatternNote& note : notes_) follow(note.first), follow(note.last);
+    tiled_.clear();
+  }
+
+  /// Whether a batch of products has values of pairs that no main loop makes tile by tile.
+  bool may_be_weights(NodeId product) {
+    if (!find_tiled_ || g_[product].dims.size() < 3) return false;
+    if (tiled_.empty()) tiled_ = find_tiled_(g_);
+    return !tiled_[product];
+  }
+
+  bool multiplies_rows(NodeId product, const RowValues& values) const {
+    for (NodeId id = product + 1; id < g_.size(); ++id)
+      if (g_[id].op == Op::matmul && values.is_made_of_product(id)) return true;
+    return false;
   }
 
   bool adds_products(const RowValues& values, NodeId id) const {
@@ -389,14 +447,19 @@ class BlockRows {
 
   Graph& g_;
   const BlockCosts& costs_;
+  const TiledNodes& find_tiled_;
   std::vector<PatternNote>& notes_;
   Renumbering now_;
+  std::vector<NodeId> firsts_;  // products that others are made again of, meanwhile
+  std::vector<bool> tiled_;     // of the graph as it is; empty: not known
+  int cuts_ = 0;
 };
 
 }  // namespace
 
-Renumbering block_rows(Graph& graph, const BlockCosts& costs, std::vector<PatternNote>& notes) {
-  return BlockRows(graph, costs, notes).run();
+Renumbering block_rows(Graph& graph, const BlockCosts& costs, std::vector<PatternNote>& notes,
+                       const TiledNodes& tiled) {
+  return BlockRows(graph, costs, notes, tiled).run();
 }
 
 }  // namespace kiln::transform

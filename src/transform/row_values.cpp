@@ -97,8 +97,28 @@ bool RowValues::is_own(NodeId x, std::size_t operand) const {
   return base(x) == base(g_[product_].in[operand]);
 }
 
+/// Whether a product has the product's matrices, one each.
+bool RowValues::has_matrices(const GraphNode& n) const {
+  const auto rows = axes_of(n.dims);
+  if (!matrices_ || !allowed_.products || !rows || *rows + 2 > n.dims.size()) return false;
+  const auto own = static_cast<std::ptrdiff_t>(*rows),
+             matrix = static_cast<std::ptrdiff_t>(n.dims.size()) - 2;
+  const auto same = [&](NodeId in) {
+    return std::equal(n.dims.begin(), n.dims.begin() + own, g_[in].dims.begin()) &&
+           (!of_product_[in] || prefix_[in] == own);
+  };
+  return std::all_of(n.dims.begin() + own, n.dims.begin() + matrix, [](std::int64_t d) { return d == 1; }) &&
+         same(n.in[0]) && same(n.in[1]);
+}
+
+/// Whether a node is what another product makes of the matrices.
+bool RowValues::is_weighted(NodeId id) const {
+  return matrices_ && g_[id].op == Op::matmul && of_product_[id] && !whole_[id];
+}
+
 std::optional<std::size_t> RowValues::follow_product(const GraphNode& n) const {
   const auto rows = axes_of(n.dims);
+  if (has_matrices(n)) return rows;
   const bool reads_rows = of_product_[n.in[0]] && !of_product_[n.in[1]];
   if (!reads_rows || !rows || static_cast<int>(*rows) != prefix_[n.in[0]]) return std::nullopt;
   return allowed_.products || (allowed_.sums && !matrices_ && is_own(n.in[1], 1)) ? rows : std::nullopt;
@@ -168,6 +188,8 @@ std::pair<Why, NodeId> RowValues::follow_all() {
     const GraphNode& n = g_[id];
     if (!any_operand(n, of_product_)) continue;
     const bool reads_whole = any_operand(n, whole_);
+    // what becomes of an attention's result is not for its scores to wait for
+    if (!reads_whole && std::ranges::any_of(n.in, [&](NodeId in) { return is_weighted(in); })) continue;
     if (reads_whole && (sums_rows(n) || turns(n))) {
       of_product_[id] = true;
       (turns(n) ? turned_ : sum_)[id] = true;
@@ -227,16 +249,20 @@ bool RowValues::is_taken(NodeId id) const {
   const GraphNode& n = g_[id];
   if (wanted_[id] || !axes_of(n.dims)) return false;
   if (n.op == Op::reshape) return axes_of(g_[n.in[0]].dims).has_value();
+  if (n.op == Op::matmul) return n.numel == g_[product_].numel && has_matrices(n);
   return ir::is_elementwise(n.op) || ((n.op == Op::iota || n.op == Op::broadcast) && is_large(id));
 }
 
-/// Maps of rows that the product's rows meet are made by blocks with these: masks, labels as wider integers.
+/// Maps of rows that the product's rows meet are made by blocks with these: masks, labels as wider integers,
+/// cotangents of weights.
 void RowValues::take_operands() {
-  std::vector<bool> read(g_.size());
+  std::vector<bool> read(g_.size()), elsewhere(g_.size());
   for (NodeId id = g_.size(); id-- > 0;) {
     const GraphNode& n = g_[id];
-    if (!of_product_[id] && read[id] && is_taken(id))
+    if (!of_product_[id] && read[id] && is_taken(id) && !(n.op == Op::matmul && elsewhere[id]))
       prefix_[id] = static_cast<std::int8_t>(*axes_of(n.dims));
+    if (prefix_[id] < 0)
+      for (const NodeId in : n.in) elsewhere[in] = true;
     if (prefix_[id] < 0 || id == product_) continue;
     if (!ir::is_elementwise(n.op) && n.op != Op::broadcast && n.op != Op::reshape) continue;
     for (const NodeId in : n.in) {

@@ -25,7 +25,8 @@ namespace kiln::transform {
 class RowValues {
  public:
   struct Allowed {
-    bool products;  // what another product makes of rows, its first operand, is made row by row, too
+    bool products;  // what another product makes of rows, its first operand, is made row by row, too; of
+                    // matrices either operand, and products that meet theirs are made beside them
     bool sums;      // rows are combined with each other
   };
 
@@ -55,19 +56,24 @@ class RowValues {
   bool is_sum(NodeId id) const { return sum_[id]; }
   /// Whether a node shows rows as columns, for a sum.
   bool is_turned(NodeId id) const { return turned_[id]; }
-  /// Whether a node is made of results.
+  /// Whether a node is made of results; of find() that missed BlocksMeet, too.
   bool is_after(NodeId id) const { return after_[id]; }
   /// Whether a node is the product, or made of it, row by row or as a sum.
   bool is_made_of_product(NodeId id) const { return of_product_[id]; }
 
  private:
-  bool is_large(NodeId id) const { return g_[id].numel > g_[product_].numel / 8; }
+  bool is_large(NodeId id) const {
+    const int share = matrices_ && g_[id].op == Op::matmul ? 2 : 8;  // of an attention's result: wide heads
+    return g_[id].numel > g_[product_].numel / share;
+  }
   static bool any_operand(const GraphNode& n, const std::vector<bool>& of);
   std::optional<std::size_t> through(NodeId x, const GraphNode& n) const;
   std::optional<std::size_t> through_view(const GraphNode& n) const;
   std::optional<std::size_t> follow(const GraphNode& n) const;
   std::optional<std::size_t> follow_gather(const GraphNode& n) const;
   std::optional<std::size_t> follow_product(const GraphNode& n) const;
+  bool has_matrices(const GraphNode& n) const;
+  bool is_weighted(NodeId id) const;
   bool is_own(NodeId x, std::size_t operand) const;
   bool sums_rows(const GraphNode& n) const;
   bool turns(const GraphNode& n) const;

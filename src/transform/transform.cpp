@@ -47,12 +47,12 @@ void follow(Transformed& t, Renumbering step) {
 }
 
 /// Pre: equal nodes are one, and a pass ran before.
-void block(Transformed& t, const BlockCosts& costs) {
+void block(Transformed& t, const BlockCosts& costs, const TiledNodes& tiled) {
   std::vector<PatternNote> notes;
   std::vector<bool> held;
   for (const ir::GraphNode& n : t.graph.nodes) held.push_back(n.held);
   const Renumbering before = t.now;
-  follow(t, block_rows(t.graph, costs, notes));
+  follow(t, block_rows(t.graph, costs, notes, tiled));
   t.notes.insert(t.notes.end(), notes.begin(), notes.end());
   const auto cut = [](const PatternNote& note) { return note.why.reason() == FusionReason::InBlocks; };
   if (std::ranges::none_of(notes, cut)) return;
@@ -118,7 +118,7 @@ Transformed transform(ir::Graph graph, const Wishes& wishes) {
     if (wishes.blocks) {
       follow(t, settle_parts(t.graph));
       follow(t, cse(t.graph));
-      block(t, *wishes.blocks);
+      block(t, *wishes.blocks, wishes.tiled);
     }
     follow(t, sum_products(t.graph));
   }
@@ -126,7 +126,7 @@ Transformed transform(ir::Graph graph, const Wishes& wishes) {
   if (wishes.writes_out) follow(t, write_out_sums(t.graph, *wishes.writes_out));
   if (wishes.vectors) follow(t, sum_vectors(t.graph, *wishes.vectors));
   for (const Pass& pass : kPasses) follow(t, pass.run(t.graph));
-  if (wishes.blocks && !wishes.products_as_sums) block(t, *wishes.blocks);
+  if (wishes.blocks && !wishes.products_as_sums) block(t, *wishes.blocks, wishes.tiled);
   transform_for_target(t, wishes);
   std::erase_if(t.notes, [](const PatternNote& note) { return note.last == ir::kNoNode; });
   for (PatternNote& note : t.notes)

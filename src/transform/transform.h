@@ -38,6 +38,7 @@ struct Transformed {
 struct Wishes {
   bool products_as_sums = false;             // without contractions, see sum_products.h
   std::optional<BlockCosts> blocks;          // of products whose rows are reduced, see block_rows.h
+  TiledNodes tiled;                          // that no blocks are made of
   bool finds_products = false;               // the other way round, see find_products.h, …
   std::int64_t most_nested = 0;              // … of sums that are reduced further
   std::optional<VectorCosts> vectors;        // of products of a matrix and a vector, see sum_vectors.h

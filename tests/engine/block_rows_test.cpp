@@ -214,6 +214,84 @@ TEST_F(RowBlocks, LossAndGradientsTogetherStoreABlock) {
     }
 }
 
+/// An attention's loss and gradients, from plain operations.
+std::vector<Tensor> attention_gradients(const Tensor& q, const Tensor& k, const Tensor& v, bool causal,
+                                        bool dropout) {
+  const auto loss = [&](const Tensor& a, const Tensor& b, const Tensor& c) {
+    const std::int64_t rows = a.shape()[a.shape().rank() - 2], columns = b.shape()[b.shape().rank() - 2];
+    Tensor s = matmul(a, matrix_transpose(b)) * 0.3;
+    if (causal) s = where(expand_dims(arange(rows), 1) >= expand_dims(arange(columns), 0), s, -kInfinity);
+    Tensor p = nn::softmax(s);
+    if (dropout) p = where(random::bernoulli(random::Key(5), p.shape(), 0.75), p / 0.75, 0.0);
+    return sum(square(matmul(p, c)));
+  };
+  const auto [value, g] = value_and_grad(loss, wrt<0, 1, 2>, q, k, v);
+  return {value, std::get<0>(g), std::get<1>(g), std::get<2>(g)};
+}
+
+TEST_F(RowBlocks, GradientsOfAnAttentionThatNoLoopTakes) {
+  const auto heads = [](Shape batch, std::int64_t rows, std::int64_t width, int seed) {
+    batch.push_back(rows);
+    batch.push_back(width);
+    return data(batch, DType::Float64, seed);
+  };
+  for (const Shape& batch : {Shape{3, 4}, Shape{12}, Shape{1, 6, 1}, Shape{5, 1}})
+    for (const bool causal : {false, true}) {
+      SCOPED_TRACE(batch.str() + (causal ? ", causal" : ""));
+      const Tensor q = heads(batch, 40, 8, 0), k = heads(batch, 48, 8, 1), v = heads(batch, 48, 8, 2);
+      const Program program = [&] { return attention_gradients(q, k, v, causal, false); };
+      expect_same(program, 1e-12);
+      const FusionReport r = report(program);
+      const std::int64_t all = batch.numel() * 40 * 48 * 8;
+      EXPECT_GT(blocks(r), 1);
+      EXPECT_LT(r.after.peak_bytes, 2 * all);  // whole, the weights wait for their cotangents
+    }
+}
+
+TEST_F(RowBlocks, StrictGradientsOfAnAttentionAreEqualToTheBit) {
+  strict();
+  for (const DType type : {DType::Float32, DType::BFloat16, DType::Float64})
+    for (const bool dropout : {false, true}) {
+      SCOPED_TRACE(std::string(name(type)) + (dropout ? ", dropout" : ""));
+      const Tensor q = data({7, 33, 8}, type), k = data({7, 40, 8}, type, 1), v = data({7, 40, 16}, type, 2);
+      const Program program = [&] { return attention_gradients(q, k, v, true, dropout); };
+      expect_same(program, 0);
+      EXPECT_EQ(blocks(report(program)), 7);
+    }
+}
+
+TEST_F(RowBlocks, GradientsOfLayersOfAttentions) {
+  const Tensor x = data({4, 2, 36, 8}, DType::Float64), w = data({8, 8}, DType::Float64, 1);
+  const auto loss = [&](const Tensor& a, const Tensor& b) {
+    Tensor h = a;
+    for (int layer = 0; layer < 2; ++layer) {
+      const Tensor p = nn::softmax(matmul(matmul(h, b), matrix_transpose(h)));
+      h = h + tanh(matmul(p, h));
+    }
+    return sum(h * h);
+  };
+  const Program program = [&] {
+    const auto [value, g] = value_and_grad(loss, wrt<0, 1>, x, w);
+    return std::vector{value, std::get<0>(g), std::get<1>(g)};
+  };
+  expect_same(program, 1e-11);
+  const FusionReport r = report(program);
+  EXPECT_EQ(std::ranges::count(r.boundaries, FusionReason::InBlocks, &FusionReport::Boundary::reason), 4)
+      << to_text(r);
+}
+
+TEST_F(RowBlocks, SecondDerivativesOfAnAttention) {
+  const Tensor q = data({3, 12, 4}, DType::Float64), k = data({3, 16, 4}, DType::Float64, 1);
+  const auto slope = [&](const Tensor& a) {
+    return sum(square(grad(
+        [&](const Tensor& b) { return sum(square(matmul(nn::softmax(matmul(b, matrix_transpose(k))), k))); },
+        a)));
+  };
+  const Program program = [&] { return std::vector{grad(slope, q)}; };
+  expect_same(program, 1e-9);
+  EXPECT_GT(blocks(report(program)), 1);
+}
+
 TEST_F(RowBlocks, GradientsOfALossOfSquares) {
   const Tensor x = data({5, 11, 24}), w = data({24, 300}, DType::Float32, 1),
                t = data({5, 11, 300}, DType::Float32, 2);

@@ -25,12 +25,12 @@ struct Cut {
 };
 
 /// What becomes of a graph whose values stay.
-Cut cut(GraphBuilder& b, const BlockCosts& costs = kFour) {
+Cut cut(GraphBuilder& b, const BlockCosts& costs = kFour, const TiledNodes& tiled = {}) {
   cse(b.graph);
   const auto before = b.values();
   const std::string text = ir::print(b.graph);
   std::vector<PatternNote> notes;
-  block_rows(b.graph, costs, notes);
+  block_rows(b.graph, costs, notes, tiled);
   ir::verify(b.graph);
   cse(b.graph);
   dce(b.graph);
@@ -366,6 +366,73 @@ TEST(BlockRows, TwoProductsOneAfterTheOther) {
   const NodeId next = b.matmul(b.op(Op::multiply, {b.x, most}), b.w);
   b.root(b.rows(Op::reduce_sum, next));
   EXPECT_EQ(cut(b).products.size(), 6u);
+}
+
+constexpr BlockCosts kFourMatrices{
+    .block_bytes = 0, .rows = 40, .half_rows = 40, .rows_a_term = 40, .saved_bytes = 0};
+
+/// The result of an attention of `batch` matrices, and the gradient by its keys and values.
+struct Attention : GraphBuilder {
+  explicit Attention(std::int64_t batch)
+      : q(leaf(DType::Float64, {batch, 10, 3})),
+        k(leaf(DType::Float64, {batch, 3, 33})),
+        v(leaf(DType::Float64, {batch, 33, 2})),
+        scores(matmul(q, k)) {
+    const NodeId e = op(Op::exp, {op(Op::subtract, {scores, reduce(Op::reduce_max, scores, 0b100)})});
+    weights = op(Op::divide, {e, reduce(Op::reduce_sum, e, 0b100)});
+    result = matmul(weights, v);
+    root(result);
+  }
+  /// `cotangent` of the result.
+  void differentiate(NodeId cotangent) {
+    const NodeId of_weights = op(Op::multiply, {matmul(cotangent, permute(v, {0, 2, 1})), weights});
+    const NodeId row = reduce(Op::reduce_sum, of_weights, 0b100);
+    const NodeId of_scores = op(Op::subtract, {of_weights, op(Op::multiply, {weights, row})});
+    root(matmul(permute(q, {0, 2, 1}), of_scores));
+    root(matmul(permute(weights, {0, 2, 1}), cotangent));
+  }
+  NodeId q, k, v, scores, weights, result;
+};
+
+TiledNodes none_tiled() {
+  return [](const ir::Graph& g) { return std::vector<bool>(g.size()); };
+}
+
+TEST(BlockRows, WeightsOfABatchAreOperandsOfProducts) {
+  Attention b(6);
+  EXPECT_EQ(cut(b, kFourMatrices, none_tiled()).products,
+            (std::vector<Extents>{{4, 10, 33}, {4, 10, 2}, {2, 10, 33}, {2, 10, 2}}));
+  Attention tiled(6);
+  const auto all = [](const ir::Graph& g) { return std::vector<bool>(g.size(), true); };
+  EXPECT_EQ(cut(tiled, kFourMatrices, all).products.size(), 2u) << "a main loop takes it";
+}
+
+TEST(BlockRows, GradientsOfAttentionsMakeTheScoresAgain) {
+  Attention b(6);
+  b.differentiate(b.op(Op::tanh, {b.result}));  // waits for the result
+  const Cut after = cut(b, kFourMatrices, none_tiled());
+  // two of the result, five of the gradients for each of two blocks
+  EXPECT_EQ(after.products.size(), 2u * (2 + 5 - 1));
+  EXPECT_EQ(
+      std::ranges::count_if(after.products, [](const Extents& e) { return e.back() == 33 && e[1] == 10; }),
+      2 * 3);
+  EXPECT_EQ(after.notes, (Reasons{FusionReason::InBlocks, FusionReason::InBlocks}));
+
+  Attention given(6);
+  given.differentiate(given.leaf(DType::Float64, {6, 10, 2}));
+  EXPECT_EQ(cut(given, kFourMatrices, none_tiled()).products.size(), 2u * 5)
+      << "nothing waits: scores are made once";
+}
+
+TEST(BlockRows, ScoresThatAreReadElsewhereAreNotMadeAgain) {
+  Attention b(6);
+  b.differentiate(b.op(Op::tanh, {b.result}));
+  b.root(b.op(Op::negative, {b.weights}));
+  const Cut after = cut(b, kFourMatrices, none_tiled());
+  const auto of_all = [](const Extents& e) { return e == Extents{6, 10, 33}; };
+  EXPECT_EQ(std::ranges::count_if(after.products, of_all), 1)
+      << "of the weights' cotangents there are blocks";
+  EXPECT_EQ(after.notes.front(), FusionReason::BlocksWanted);
 }
 
 TEST(BlockRows, OneColumnIsNoRow) {
