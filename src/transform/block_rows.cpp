@@ -4,6 +4,7 @@
 
 #include "ir/builder.h"
 #include "ir/loops.h"
+#include "transform/dce.h"
 #include "transform/make_again.h"
 #include "transform/nouns.h"
 #include "transform/row_values.h"
@@ -78,8 +79,10 @@ class Cutter {
     old_ = std::move(g_.nodes);
     g_.nodes.clear();
     now_.assign(old_.size(), kNoNode);
+    const std::vector<bool> before = read_by_blocks();
+    const auto is_made_whole = [&](NodeId id) { return !values_.is_made_of_product(id); };
     for (NodeId id = 0; id < old_.size(); ++id)
-      if (!values_.is_made_of_product(id) && !values_.is_after(id)) copy(id);
+      if (is_made_whole(id) && before[id]) copy(id);
     std::vector<std::vector<NodeId>> parts(values_.results().size());
     for (const Block& block : blocks_) {
       block_ = block;
@@ -95,7 +98,7 @@ class Cutter {
     }
     for (std::size_t r = 0; r < parts.size(); ++r) finish(values_.results()[r], parts[r]);
     for (NodeId id = 0; id < old_.size(); ++id)
-      if (values_.is_after(id)) copy(id);
+      if (is_made_whole(id) && !before[id]) copy(id);
     for (NodeId& root : g_.roots) root = now_[root];
     // of what a handle holds the join has no other reader
     for (const NodeId id : values_.results())
@@ -110,6 +113,18 @@ class Cutter {
   }
 
  private:
+  /// Nodes that stand before the blocks: those before the product, and what blocks read. Others are blocks of
+  /// another product, perhaps, which keep their places.
+  std::vector<bool> read_by_blocks() const {
+    std::vector<bool> read(old_.size());
+    for (NodeId id = static_cast<NodeId>(old_.size()); id-- > 0;) {
+      read[id] = read[id] || id < product_;
+      if (read[id] || values_.is_made_of_product(id))
+        for (const NodeId in : old_[id].in) read[in] = true;
+    }
+    return read;
+  }
+
   void copy(NodeId id) {
     GraphNode n = old_[id];
     for (NodeId& in : n.in) in = now_[in];
@@ -385,7 +400,11 @@ class BlockRows {
     const MadeAgain made = make_again(g_, product, values);
     renumber(made.now);
     firsts_.push_back(made.first);
-    look_at(made.second, again - 1);
+    firsts_.push_back(made.second);
+    renumber(dce(g_));  // what nobody reads any more would read the scores
+    const NodeId second = firsts_.back();
+    firsts_.pop_back();
+    look_at(second, again - 1);
     const NodeId first = firsts_.back();
     firsts_.pop_back();
     if (cuts_ != cuts) {
@@ -400,7 +419,7 @@ class BlockRows {
   }
 
   void renumber(const Renumbering& step) {
-    const auto follow = [&](NodeId& id) {
+    const auto follow = [&step](NodeId& id) {
       if (id != kNoNode) id = step[id];
     };
     for (NodeId& id : now_) follow(id);
