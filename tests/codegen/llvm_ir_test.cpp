@@ -256,6 +256,29 @@ TEST(LlvmIr, NoMaskedAccessesWhereTheTargetHasNone) {
   }
 }
 
+/// A stage goes on from what the one before it left in memory, though instructions take exponents without
+/// their bounds.
+TEST(LlvmIr, StagesMakeNothingAgain) {
+  KILN_NEEDS_CPU();
+  KILN_NEEDS_COMPILER();
+  for (const std::string& target : testing::cpu_targets()) {
+    if (target == "avx2" || target == "sse4.2") continue;
+    for (const Shape& shape : {Shape{30000}, Shape{1000, 33}}) {
+      const std::string text = llvm_ir_of(target, [&] {
+        const Tensor x = small_numbers(DType::BFloat16, shape, 1);
+        const Tensor y = x + small_numbers(DType::BFloat16, {shape[shape.rank() - 1]}, 2);
+        return std::vector<Tensor>{silu(sigmoid(sigmoid(silu(y))))};
+      });
+      const std::regex split(R"(call \S* ?<\d+ x float> @llvm\.x86\.avx512\.mask\.reduce)");
+      const auto splits =
+          std::distance(std::sregex_iterator(text.begin(), text.end(), split), std::sregex_iterator());
+      EXPECT_NE(text.find("piece"), text.npos) << target;
+      EXPECT_EQ(splits % 4, 0) << target << ": one a function and register";
+      EXPECT_LE(splits, 8) << target << ": one a function and register, of two at most";
+    }
+  }
+}
+
 /// Vectors of a running logsumexp in which nothing is greater than all before take one exponential a lane.
 TEST(LlvmIr, RunningLogsumexpsAddWhereTheMaximumStays) {
   KILN_NEEDS_CPU();

@@ -162,11 +162,17 @@ ExprId without_bounds(const kernel::ExprPool& pool, ExprId y) {
 
 }  // namespace
 
+/// What split_exponent reads of an exponent.
+ExprId FunctionEmitter::read_of_exponent(ExprId y) const {
+  const bool by_itself = target_.avx512 && (lanes_ == 8 || lanes_ % 16 == 0) && !k_.exact;
+  return by_itself ? without_bounds(pool_, y) : y;
+}
+
 /// What is above the floor of an exponent, or a scale by that floor, which the instruction takes by itself;
 /// null: something else, or the target has no such instructions.
 Value* FunctionEmitter::split_exponent(ExprId e, const ExprNode& n) {
   if (!target_.avx512 || (lanes_ != 8 && lanes_ % 16 != 0)) return nullptr;
-  const auto exponent = [&](ExprId y) { return vector(k_.exact ? y : without_bounds(pool_, y)); };
+  const auto exponent = [&](ExprId y) { return vector(read_of_exponent(y)); };
   if (n.prim == Prim::Scale && pool_[n.b].prim == Prim::Floor) {
     Value *x = vector(n.a), *y = exponent(pool_[n.b].a);
     return place(at_.depth_of(e), e, vector_,

@@ -281,6 +281,7 @@ class FunctionEmitter {
   Value* compare_lanes(ExprId e, const ExprNode& n);
   Value* vector(ExprId e);
   Value* divide_by_known(ExprId e, const ExprNode& n);
+  ExprId read_of_exponent(ExprId y) const;
   Value* split_exponent(ExprId e, const ExprNode& n);
   bool is_above_floor(const ExprNode& n) const;
   Value* function_in_range(ExprId e, const ExprNode& n, const VectorFunction& f);

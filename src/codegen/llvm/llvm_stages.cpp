@@ -82,7 +82,8 @@ std::vector<ExprId> FunctionEmitter::waists(const LoopDecl& l) {
     const DType type = pool_[alive[0]].type;
     if (!is_float(type) || pool_[alive[0]].prim == Prim::Load) continue;
     if (!cuts.empty() && type != pool_[cuts[0]].type) continue;
-    cuts.push_back(alive[0]);
+    // The stage after a bounded exponent may read past the bounds.
+    cuts.push_back(read_of_exponent(alive[0]));
     stage = 0;
   }
   return cuts;
