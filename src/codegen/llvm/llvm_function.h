@@ -197,6 +197,7 @@ class FunctionEmitter {
   bool is_steady(DType type, ExprId e);
   const Window& steady_window(DType type, ExprId stride);
   Value* strided_load(Value* base, const Window& w, Value* bit, DType type);
+  bool has_registers(DType type) const;
   void add_registers(Window& w, Value* offsets, Value* active);
   Value* from_registers(const Window& w, Value* base, Value* there, DType type);
   Value* wide_elements(const WindowPart& part, Value* at);

@@ -176,7 +176,7 @@ Value* FunctionEmitter::parts_load(const ExprNode& n, const LaneSplit& split, co
 bool FunctionEmitter::is_steady(DType type, ExprId e) {
   const std::int64_t size = size_of(type);
   if (at_.depth_of(e) != 0) return false;
-  if (target_.avx512) return size == 2 && lanes_ >= 8 && lanes_ * size <= kWindowBytes;
+  if (has_registers(type)) return size <= 2 && lanes_ >= 8 && lanes_ * size <= kWindowBytes;
   return target_.vector_bytes >= 32 && lanes_ >= 4 && lanes_ * size <= 4 * kWindowBytes;
 }
 
@@ -192,7 +192,7 @@ const FunctionEmitter::Window& FunctionEmitter::steady_window(DType type, ExprId
   for (unsigned l = 0; l < count; ++l) lanes.push_back(b_.getInt64(l));
   Value* offsets = b_.CreateMul(b_.CreateVectorSplat(count, step), llvm::ConstantVector::get(lanes));
   Window w{stride, kNoExpr, type};
-  if (target_.avx512)
+  if (has_registers(type))
     add_registers(w, offsets, nullptr);
   else
     add_parts(w, offsets, nullptr);
@@ -202,7 +202,7 @@ const FunctionEmitter::Window& FunctionEmitter::steady_window(DType type, ExprId
 
 /// The elements of such a window from a base on; zeros where `bit` is false (null: it is not).
 Value* FunctionEmitter::strided_load(Value* base, const Window& w, Value* bit, DType type) {
-  if (target_.avx512) {
+  if (has_registers(type)) {
     Value* loaded = from_registers(w, base, combine(w.any, bit), type);
     return b_.CreateBitCast(loaded, vec(memory_type(c_, type)));
   }

@@ -18,6 +18,7 @@ struct LlvmTarget {
   bool f16c = false;
   bool vector_math = false;  // codegen/vector_math.h's functions are there
   bool avx512_bf16 = false;
+  bool avx512_vbmi = false;  // permutes the bytes of a register
 };
 
 /// Register type: Bool is i1, the half types are their bits (i16).

@@ -74,12 +74,17 @@ Value* FunctionEmitter::compare_split(ExprId e, const ExprNode& n) {
   });
 }
 
+/// Whether windows of elements of a type are whole registers, under registers of masks; else they have parts.
+bool FunctionEmitter::has_registers(DType type) const {
+  return target_.avx512 && (target_.avx512_vbmi || size_of(type) >= 2);
+}
+
 /// Whether a load's elements may be looked for in a window: all that decides which they are is known before
 /// the inner loop.
 bool FunctionEmitter::takes_window(const ExprNode& n, const LaneSplit& split, ExprId predicate) {
   const std::int64_t size = is_bool(n.type) ? 1 : size_of(n.type);
   const auto known_before = [&](ExprId e) { return at_.depth_of(e) <= at_.lanes_depth(); };
-  const bool fits = target_.avx512 ? size >= 2 && lanes_ >= 8 : target_.vector_bytes >= 32 && lanes_ >= 4;
+  const bool fits = target_.vector_bytes >= 32 && lanes_ >= (target_.avx512 ? 8 : 4);
   return fits && lanes_ * size <= 4 * kRegisterBytes && at_.varying(split.lanes.id) &&
          known_before(split.lanes.id) && (predicate == kNoExpr || known_before(predicate));
 }
@@ -95,7 +100,7 @@ FunctionEmitter::Window& FunctionEmitter::window_of(const ExprNode& n, const Lan
     b_.SetInsertPoint(scopes_[static_cast<std::size_t>(at_.lanes_depth()) + 1].preheader_end);
   Value* active = combine(mask_at(at_.lanes_depth()), on);
   Window w{split.lanes.id, predicate, n.type};
-  if (target_.avx512)
+  if (has_registers(n.type))
     add_registers(w, offsets, active);
   else
     add_parts(w, offsets, active);
@@ -143,10 +148,12 @@ void FunctionEmitter::add_registers(Window& w, Value* offsets, Value* active) {
 /// The elements of two registers in a window's order.
 Value* FunctionEmitter::permuted(const Window& w, Value* const (&halves)[2], DType type) {
   const std::int64_t size = size_of(type), register_elements = kRegisterBytes / size;
-  const llvm::Intrinsic::ID of_two = size == 2   ? llvm::Intrinsic::x86_avx512_vpermi2var_hi_512
+  const llvm::Intrinsic::ID of_two = size == 1   ? llvm::Intrinsic::x86_avx512_vpermi2var_qi_512
+                                     : size == 2 ? llvm::Intrinsic::x86_avx512_vpermi2var_hi_512
                                      : size == 4 ? llvm::Intrinsic::x86_avx512_vpermi2var_d_512
                                                  : llvm::Intrinsic::x86_avx512_vpermi2var_q_512;
-  const llvm::Intrinsic::ID of_one = size == 2   ? llvm::Intrinsic::x86_avx512_permvar_hi_512
+  const llvm::Intrinsic::ID of_one = size == 1   ? llvm::Intrinsic::x86_avx512_permvar_qi_512
+                                     : size == 2 ? llvm::Intrinsic::x86_avx512_permvar_hi_512
                                      : size == 4 ? llvm::Intrinsic::x86_avx512_permvar_si_512
                                                  : llvm::Intrinsic::x86_avx512_permvar_di_512;
   llvm::Function* permute = llvm::Intrinsic::getDeclaration(&module_, halves[1] ? of_two : of_one);
@@ -210,7 +217,7 @@ Value* FunctionEmitter::window_load(const ExprNode& n, const LaneSplit& split, c
                                     Value* mask) {
   const Window w = window_of(n, split, on.lanes);
   llvm::Type* t = memory_type(c_, n.type);
-  if (!target_.avx512) {
+  if (!has_registers(n.type)) {
     const auto parts = [&] { return parts_load(n, split, w, bit_of(on)); };
     if (reach_ != Reach::Unknown && w.asked) return parts();
     scalar(split.base.id);
@@ -267,7 +274,7 @@ void FunctionEmitter::examine(const LoopDecl& l, InnerLoop& found) {
     seen[e] = true;
     const ExprNode n = pool_[e];
     if (n.prim == Prim::Load && at_.depth_of(e) > at_.lanes_depth() &&
-        (target_.avx512 || size_of(n.type) >= 4)) {
+        (has_registers(n.type) || size_of(n.type) >= 4)) {
       const std::optional<std::int64_t> stride = kernel::known(at_.lane_stride(n.a));
       const std::optional<ExprId> predicate = lanes_part(n.b);
       if (predicate && (!stride || (*stride != 0 && std::abs(*stride) != 1)))

@@ -64,7 +64,7 @@ llvm::TargetMachine& machine_for(const CpuTarget& target) {
 }
 
 codegen::LlvmTarget llvm_target(const CpuTarget& t) {
-  return {t.vector_bytes, t.avx512, t.fma, t.f16c, t.vector_math, t.avx512_bf16};
+  return {t.vector_bytes, t.avx512, t.fma, t.f16c, t.vector_math, t.avx512_bf16, t.avx512_vbmi};
 }
 
 std::unique_ptr<llvm::Module> build(const kernel::Kernel& kernel, const std::string& symbol,

@@ -82,6 +82,7 @@ CpuTarget native_target() {
   target.f16c = host_has("f16c");
   read_caches(target);
   target.avx512_bf16 = target.avx512 && host_has("avx512bf16");
+  target.avx512_vbmi = target.avx512 && host_has("avx512vbmi");
   target.avx512_fp16 = target.avx512 && host_has("avx512fp16");
   return target;
 }
@@ -118,7 +119,9 @@ CpuTarget host_target(const std::string& level) {
 }
 
 InstructionSets host_instruction_sets() {
-  const auto sets_of = [](const CpuTarget& t) { return InstructionSets{t.avx2, t.f16c, t.avx512}; };
+  const auto sets_of = [](const CpuTarget& t) {
+    return InstructionSets{t.avx2, t.f16c, t.avx512, t.avx512_vbmi};
+  };
   static const InstructionSets native = sets_of(host_target("native"));
   const std::string& level = config().cpu_target;
   return level.empty() || level == "native" ? native : sets_of(host_target(level));

@@ -18,6 +18,7 @@ struct CpuTarget {
   bool avx2 = false;
   bool avx512 = false;  ///< F, BW, DQ, VL
   bool avx512_bf16 = false;
+  bool avx512_vbmi = false;  ///< permutes the bytes of a register
   bool avx512_fp16 = false;
   // Of a named level: what every machine's plans count on, so that one machine's kernels serve another.
   std::int64_t l1d_bytes = 32 << 10;
@@ -35,7 +36,7 @@ CpuTarget host_target(const std::string& level);
 
 /// What the target in force has, for code that asks at each call.
 struct InstructionSets {
-  bool avx2 = false, f16c = false, avx512 = false;  ///< as CpuTarget has them
+  bool avx2 = false, f16c = false, avx512 = false, avx512_vbmi = false;  ///< as CpuTarget has them
 };
 InstructionSets host_instruction_sets();
 

@@ -8,4 +8,7 @@
 #define KILN_AVX2 __attribute__((optimize("O3"), target("avx2")))
 #define KILN_AVX512 \
   __attribute__((optimize("O3"), target("avx512f,avx512dq,avx512vl,avx512bw,avx2,prefer-vector-width=512")))
+#define KILN_AVX512_VBMI         \
+  __attribute__((optimize("O3"), \
+                 target("avx512f,avx512dq,avx512vl,avx512bw,avx512vbmi,avx2,prefer-vector-width=512")))
 #endif
