@@ -70,6 +70,24 @@ KILN_AVX512 void order_avx512(const LineOrder<Item>& order, const Item* from, It
     _mm512_storeu_si512(to + line * kRows, made);
   }
 }
+/// The same of bytes, whose permutation is an instruction of its own set.
+KILN_AVX512_VBMI void order_bytes(const LineOrder<std::uint8_t>& order, const std::uint8_t* from,
+                                  std::uint8_t* to) {
+  constexpr std::int64_t kRows = LineOrder<std::uint8_t>::kRows;
+  const std::int64_t pairs = (order.lines + 1) / 2;
+  for (std::int64_t line = 0; line < order.lines; ++line) {
+    __m512i made = _mm512_setzero_si512();
+    for (std::int64_t p = 0; p < pairs; ++p) {
+      const std::uint8_t* const pair = from + 2 * p * kRows;
+      const __m512i part = _mm512_permutex2var_epi8(_mm512_loadu_si512(pair),
+                                                    _mm512_load_si512(order.places[line * pairs + p]),
+                                                    _mm512_loadu_si512(pair + kRows));
+      const __m512i chosen = _mm512_load_si512(order.chosen[line * pairs + p]);
+      made = _mm512_ternarylogic_epi64(chosen, part, made, 0xca);  // chosen ? part : made
+    }
+    _mm512_storeu_si512(to + line * kRows, made);
+  }
+}
 template <class KeyType, class Item>
 KILN_AVX2 void items_avx2(const KeyType* keys, const Item* places, std::int64_t n, Item* to) {
   to_items(keys, places, n, to);
@@ -93,12 +111,22 @@ KILN_AVX512 void positions_avx512(const Item* items, std::int64_t n, Item mask, 
 template <class Item>
 OrderLines<Item> order_lines() {
 #if defined(__x86_64__)
-  // Elements of one byte have no instruction for their permutations.
-  if constexpr (sizeof(Item) > 1)
+  if constexpr (sizeof(Item) > 1) {
     if (host_instruction_sets().avx512) return order_avx512<Item>;
+  } else {
+    if (host_instruction_sets().avx512_vbmi) return order_bytes;
+  }
 #endif
   return order_base<Item>;
 }
+template <class Item>
+bool orders_registers() {
+  return order_lines<Item>() != order_base<Item>;
+}
+template bool orders_registers<std::uint8_t>();
+template bool orders_registers<std::uint16_t>();
+template bool orders_registers<std::uint32_t>();
+template bool orders_registers<std::uint64_t>();
 template OrderLines<std::uint8_t> order_lines<std::uint8_t>();
 template OrderLines<std::uint16_t> order_lines<std::uint16_t>();
 template OrderLines<std::uint32_t> order_lines<std::uint32_t>();

@@ -43,6 +43,9 @@ using OrderLines = void (*)(const LineOrder<Item>& order, const Item* from, Item
 /// The one for the instruction set in force. Item: an unsigned integer of 1 to 8 bytes.
 template <class Item>
 OrderLines<Item> order_lines();
+/// Whether that one moves whole registers; else it goes from element to element.
+template <class Item>
+bool orders_registers();
 
 /// What items are made of, and what positions of items.
 template <class KeyType, class Item>

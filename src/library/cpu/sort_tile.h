@@ -51,7 +51,8 @@ class Tile {
     LineOrder<Item> whole;     // back to rows with all their elements
     std::vector<Item> places;  // of the elements of short rows, all rows of tiles that are sorted together
     Shared(std::int64_t n, std::int64_t kept)
-        : by_table(!f.rows || (sizeof(Item) == 8 && n <= LineOrder<Item>::kMost)) {
+        : by_table(!f.rows ||
+                   (n <= LineOrder<Item>::kMost && (sizeof(Item) == 8 || orders_registers<Item>()))) {
       if (by_table && n <= LineOrder<Item>::kMost)
         in.set(n, [&](std::int64_t e) { return e % kRows * n + e / kRows; });
       if (by_table && kept <= LineOrder<Item>::kMost)
