@@ -25,9 +25,11 @@ constexpr std::int64_t kRowsInside = 32;         // that make up for what is fou
 constexpr std::int64_t kRowsOfIndex = 16;        // the same of rows of any length that share an index, and …
 constexpr std::int64_t kMostOfIndex = 64;        // … of those that the second cache has room for
 constexpr std::int64_t kRoundsOfIndex = 32;      // rounds that make up for places found by an index
+constexpr std::int64_t kGatheredRow = 2;         // elements of a row by an index of its own: gathered
 constexpr std::int64_t kShortRow = 128;          // elements of a row that is not worth a grid item
 constexpr int kFewOperands = 6;                  // that guards choose from along such a row
 constexpr std::int64_t kGuardedRow = 512;        // the same where guards cut it, or its elements lie apart
+constexpr std::int64_t kJoinedBytes = 64 << 10;  // the same of several axes that share the lanes
 constexpr int kLongBody = 20;                    // primitives; of a map: for each operand and result
 constexpr int kShortBody = 6;                    // likewise: memory is slower than they are
 constexpr int kSlowToCompile = 64;  // primitives that take 15 ms to compile with four registers side by side
@@ -121,7 +123,8 @@ bool find_round(const Facts& f, const Target& t, int least, std::int64_t many, S
     while (lanes > least && std::lcm<std::int64_t>(period, lanes) > most) lanes /= 2;
     const std::int64_t round = std::lcm<std::int64_t>(period, lanes);
     if (round > most) return false;
-    if (extent < many * round / period || (f.jumps && axis >= f.jumps_along)) continue;
+    const bool found_again = f.jumps && f.jumps_along > 0;  // for many rounds
+    if (extent < many * round / period || (found_again && axis >= f.jumps_along)) continue;
     s.lane_axis = axis;
     s.round = round;
     s.lanes = lanes;
@@ -147,7 +150,7 @@ bool put_rows_inside(const Facts& f, const Target& t, int lanes, std::int64_t ro
   const std::int64_t front = f.axes[static_cast<std::size_t>(axis)].extent;
   s.inside = axis;
   std::int64_t elements = kRoundsBlock;
-  if (f.jumps && f.jumps_along == s.lane_axis)
+  if ((f.jumps && f.jumps_along == s.lane_axis) || row > kGuardedRow)
     elements = std::max(
         elements, row * std::clamp(t.l2_bytes / 4 / (row * f.widest_bytes), kRowsOfIndex, kMostOfIndex));
   s.block = std::clamp<std::int64_t>(elements * front / (rows * row), 1, front);
@@ -194,6 +197,8 @@ bool find_short_rows(const Facts& f, const Target& t, int lanes, Schedule& s) {
   const std::int64_t longest = cut || f.strided ? kGuardedRow : kShortRow;
   if (last == 0 || f.states > 0 || row > longest) return false;
   const auto apart = [&] { return put_rows_inside(f, t, lanes, row, s); };
+  if (f.jumps && f.jumps_along == 0 && row == kGatheredRow && find_round(f, t, lanes, kRowsInside, s))
+    return true;
   if (f.jumps && row > 1) return apart();
   // Axes whose elements follow each other share the lanes; vectors that go on far away would be gathered.
   while (!f.jumps && row < lanes && s.lane_axis > f.near)
@@ -208,7 +213,9 @@ bool find_short_rows(const Facts& f, const Target& t, int lanes, Schedule& s) {
   if (shared && (find_round(f, t, lanes, kRowsInside, s) || find_round(f, t, lanes, kLeastRounds, s)))
     return true;
   while (row < lanes && s.lane_axis > 1) row *= f.axes[static_cast<std::size_t>(--s.lane_axis)].extent;
-  if (row >= lanes && row <= kGuardedRow && apart()) return true;
+  // Of axes that share the lanes, what a guard of the inner ones leaves on would be found for each vector.
+  const bool joined = s.lane_axis < last;
+  if (row >= lanes && row <= (joined ? kJoinedBytes / f.widest_bytes : kGuardedRow) && apart()) return true;
   s.lane_axis = last;
   return false;
 }

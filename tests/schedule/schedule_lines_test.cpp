@@ -1,4 +1,4 @@
-// Maps whose results go past the caches.
+// Maps: results that go past the caches, and short rows of many places.
 #include "schedule/schedule.h"
 
 #include <gtest/gtest.h>
@@ -29,6 +29,52 @@ TEST(Schedule, MapsOfNarrowResultsFillLines) {
       EXPECT_EQ(s.stream, large);
       EXPECT_EQ(s.lanes, large ? 64 / size : 16);
     }
+}
+
+/// A stencil of short rows: where no few vectors make up whole rows, the lanes go along as many axes as one
+/// and many of these rows are inside, up to what a cache holds of them.
+TEST(Schedule, JoinedRowsOfAnyLengthAreInsideTheLanes) {
+  const auto scheduled = [](std::int64_t middle) {
+    const Facts::Axis axes[] = {{10810, false}, {middle, false}, {6, false}};
+    Facts f;
+    f.axes = axes;
+    f.prims = 40;
+    f.loads = 22;
+    f.guarded = true;
+    f.near = 0;
+    f.out_narrowest = 2;
+    Target t;
+    t.threads = 2;
+    t.vector_bytes = 64;
+    return std::get<Schedule>(schedule(f, t));
+  };
+  for (const std::int64_t middle : {67, 97, 127}) {
+    const Schedule s = scheduled(middle);
+    EXPECT_EQ(s.inside, 0) << middle;
+    EXPECT_EQ(s.lane_axis, 1) << middle;
+    EXPECT_GE(s.block, 10) << middle;
+  }
+  EXPECT_GT(scheduled(4096).round, 0);
+}
+
+/// A pair of elements at an index of its own is gathered with the next ones; more have lanes to themselves.
+TEST(Schedule, PairsByIndexShareTheLanes) {
+  const auto scheduled = [](std::int64_t row) {
+    const Facts::Axis axes[] = {{1 << 20, false}, {row, false}};
+    Facts f;
+    f.axes = axes;
+    f.prims = 3;
+    f.loads = 1;
+    f.jumps = true;
+    f.jumps_along = 0;
+    f.near = 1;
+    Target t;
+    t.threads = 2;
+    t.vector_bytes = 64;
+    return std::get<Schedule>(schedule(f, t));
+  };
+  EXPECT_GT(scheduled(2).round, 0);
+  for (const std::int64_t row : {3, 4, 8}) EXPECT_EQ(scheduled(row).inside, 0) << row;
 }
 
 }  // namespace
