@@ -144,6 +144,7 @@ ItemFunctions<KeyType, Item> item_functions() {
 template ItemFunctions<std::uint8_t, std::uint32_t> item_functions<std::uint8_t, std::uint32_t>();
 template ItemFunctions<std::uint16_t, std::uint32_t> item_functions<std::uint16_t, std::uint32_t>();
 template ItemFunctions<std::uint32_t, std::uint64_t> item_functions<std::uint32_t, std::uint64_t>();
+template ItemFunctions<std::uint32_t, std::uint32_t> item_functions<std::uint32_t, std::uint32_t>();
 template ItemFunctions<std::uint64_t, std::uint64_t> item_functions<std::uint64_t, std::uint64_t>();
 
 }  // namespace kiln::cpu

@@ -2,6 +2,7 @@
 
 #include "device/cpu/target.h"
 #include "library/cpu/instruction_sets.h"
+#include "library/cpu/sort_network.h"
 
 #include <algorithm>
 #include <bit>
@@ -28,9 +29,10 @@ namespace {
   return any != 0;
 }
 
-void settle_alike(std::uint64_t positions, const std::uint64_t* keys, std::uint64_t* items, std::int64_t n) {
-  const auto before = [&](std::uint64_t a, std::uint64_t b) {
-    const std::uint64_t x = keys[a & positions], y = keys[b & positions];
+template <class Item>
+void settle_alike(Item positions, const Item* keys, Item* items, std::int64_t n) {
+  const auto before = [&](Item a, Item b) {
+    const Item x = keys[a & positions], y = keys[b & positions];
     return x < y || (x == y && a < b);
   };
   for (std::int64_t i = 0; i < n;) {
@@ -43,7 +45,70 @@ void settle_alike(std::uint64_t positions, const std::uint64_t* keys, std::uint6
   }
 }
 
+/// As many rows at a time as a register of `Bytes` has.
+template <class Item, int Bytes>
+[[gnu::always_inline]] inline std::uint32_t items_of_lines(Item* tile, std::int64_t n, Item positions) {
+  typedef Item V __attribute__((vector_size(Bytes), may_alias));
+  constexpr int kRows = Bytes / static_cast<int>(sizeof(Item)),
+                kPitch = static_cast<int>(kNetworkLine) / Bytes;
+  std::uint32_t exact = 0;
+  for (int part = 0; part < kPitch; ++part) {
+    V* const lines = static_cast<V*>(__builtin_assume_aligned(tile + part * kRows, Bytes));
+    V least = lines[0], bits = {}, unused = {};
+    for (std::int64_t i = 1; i < n; ++i) {
+      const V x = lines[i * kPitch];
+      least = x < least ? x : least;
+    }
+    for (std::int64_t i = 0; i < n; ++i) bits |= lines[i * kPitch] - least;
+    for (int r = 0; r < kRows; ++r) {
+      const Item of_row = bits[r];
+      const int zeros = std::min(std::countl_zero(of_row), static_cast<int>(8 * sizeof(Item)) - 1);
+      unused[r] = static_cast<Item>(zeros);
+      if ((of_row << zeros & positions) == 0) exact |= 1u << (part * kRows + r);
+    }
+    for (std::int64_t i = 0; i < n; ++i)
+      lines[i * kPitch] =
+          (((lines[i * kPitch] - least) << unused) & static_cast<Item>(~positions)) | static_cast<Item>(i);
+  }
+  return exact;
+}
+
+template <class Item, int Bytes>
+[[gnu::always_inline]] inline std::uint32_t alike_in_lines(const Item* tile, std::int64_t n, Item positions) {
+  typedef Item V __attribute__((vector_size(Bytes), may_alias));
+  constexpr int kRows = Bytes / static_cast<int>(sizeof(Item)),
+                kPitch = static_cast<int>(kNetworkLine) / Bytes;
+  std::uint32_t found = 0;
+  for (int part = 0; part < kPitch; ++part) {
+    const V* const lines = static_cast<const V*>(__builtin_assume_aligned(tile + part * kRows, Bytes));
+    V least = ~V{};
+    for (std::int64_t i = 0; i + 1 < n; ++i) {
+      const V apart = lines[i * kPitch] ^ lines[(i + 1) * kPitch];
+      least = apart < least ? apart : least;
+    }
+    for (int r = 0; r < kRows; ++r)
+      if (least[r] <= positions) found |= 1u << (part * kRows + r);
+  }
+  return found;
+}
+
 #if defined(__x86_64__)
+template <class Item>
+KILN_AVX2 std::uint32_t lines_avx2(Item* tile, std::int64_t n, Item positions) {
+  return items_of_lines<Item, 32>(tile, n, positions);
+}
+template <class Item>
+KILN_AVX512 std::uint32_t lines_avx512(Item* tile, std::int64_t n, Item positions) {
+  return items_of_lines<Item, 64>(tile, n, positions);
+}
+template <class Item>
+KILN_AVX2 std::uint32_t alike_avx2(const Item* tile, std::int64_t n, Item positions) {
+  return alike_in_lines<Item, 32>(tile, n, positions);
+}
+template <class Item>
+KILN_AVX512 std::uint32_t alike_avx512(const Item* tile, std::int64_t n, Item positions) {
+  return alike_in_lines<Item, 64>(tile, n, positions);
+}
 KILN_AVX2 Packed pack_avx2(const std::uint64_t* keys, std::int64_t n, std::uint64_t* to) {
   return pack(keys, n, to);
 }
@@ -70,5 +135,17 @@ PackFunctions pack_functions() {
 #endif
   return {pack_base, settle_base};
 }
+
+template <class Item>
+PackLines<Item> pack_lines() {
+#if defined(__x86_64__)
+  const InstructionSets target = host_instruction_sets();
+  if (target.avx512) return {lines_avx512<Item>, alike_avx512<Item>, settle_alike<Item>};
+  if (target.avx2) return {lines_avx2<Item>, alike_avx2<Item>, settle_alike<Item>};
+#endif
+  return {items_of_lines<Item, 16>, alike_in_lines<Item, 16>, settle_alike<Item>};
+}
+template PackLines<std::uint32_t> pack_lines<std::uint32_t>();
+template PackLines<std::uint64_t> pack_lines<std::uint64_t>();
 
 }  // namespace kiln::cpu

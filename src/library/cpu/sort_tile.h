@@ -13,17 +13,20 @@ namespace kiln::cpu::sorting {
 
 /// A tile of rows sorted side by side: the items of each place of all rows, which is a line, and their keys
 /// and items row by row.
-template <class T, bool Positions>
+/// `Packs`: keys share words of their own width with positions; elements of 8 bytes do so anyway.
+template <class T, bool Positions, bool Packs = false>
 class Tile {
  public:
   using Row = RowSort<T, Positions>;
-  static constexpr bool kPacked = std::is_same_v<typename Row::Item, Wide>;  // see sort_packed.h
-  static constexpr bool kNarrow = Positions && sizeof(T) <= 2;               // key and position in 4 bytes
-  using Item = std::conditional_t<kPacked, std::uint64_t,
-                                  std::conditional_t<kNarrow, std::uint32_t, typename Row::Item>>;
+  static constexpr bool kPacked = Packs || std::is_same_v<typename Row::Item, Wide>;  // see sort_packed.h
+  static constexpr bool kNarrow = Positions && sizeof(T) <= 2;  // key and position in 4 bytes
+  using Item =
+      std::conditional_t<kPacked, Key<T>, std::conditional_t<kNarrow, std::uint32_t, typename Row::Item>>;
   static constexpr std::int64_t kRows = kNetworkRows<Item>;
-  static constexpr std::int64_t kRoom = 64;                  // lines
-  static constexpr std::int64_t kMost = kNetworkMost<Item>;  // elements of a row
+  static constexpr std::int64_t kRoom = 64;  // lines
+  static constexpr std::int64_t kMost = kNetworkMost<std::conditional_t<Packs, std::uint64_t, Item>>;
+  static constexpr std::uint32_t kAllExact =
+      static_cast<std::uint32_t>((std::uint64_t{1} << std::min<std::int64_t>(kRows, 32)) - 1);
   static_assert(kMost <= 1 << 16, "positions of two bytes");
   static constexpr Item kPlace =
       static_cast<Item>((std::uint64_t{1} << (4 * sizeof(Item))) - 1);  // of an item
@@ -34,13 +37,18 @@ class Tile {
     KeyFunctions<T> keys;
     OrderLines<Item> lines;
     std::conditional_t<Positions, ItemFunctions<Key<T>, Item>, bool> items;
-    PackFunctions packing;
+    std::conditional_t<kPacked, PackLines<Item>, bool> packing;
   };
   static Functions functions() {
-    Functions f{tile_sort<Item>(),  transpose_rows<Item>(), transpose_squares<Item>(),
-                key_functions<T>(), order_lines<Item>(),    {},
-                pack_functions()};
+    Functions f{tile_sort<Item>(),
+                transpose_rows<Item>(),
+                transpose_squares<Item>(),
+                key_functions<T>(),
+                order_lines<Item>(),
+                {},
+                {}};
     if constexpr (Positions) f.items = item_functions<Key<T>, Item>();
+    if constexpr (kPacked) f.packing = pack_lines<Item>();
     return f;
   }
   /// What all tiles of a call share.
@@ -133,7 +141,7 @@ class Tile {
   void sort(std::int64_t first, std::int64_t count, const Shared& shared) {
     first_ = first, count_ = count;
     fill(shared);
-    const std::int64_t ordered = exact_ ? call_.kept : rows_.length;
+    const std::int64_t ordered = exact_ == kAllExact ? call_.kept : rows_.length;
     shared.f.order(items_, rows_.length, ordered);
     if constexpr (Positions)
       drain(shared, ordered);
@@ -176,14 +184,7 @@ class Tile {
         f.keys.keys(row(r), stride, n, call_.by_position, call_.descending, keys_ + r * n);
     std::fill(keys_ + count_ * n, keys_ + kRows * n, Key<T>{0});
     const Item* from = nullptr;
-    if constexpr (kPacked) {
-      exact_ = true;
-      for (std::int64_t r = 0; r < kRows; ++r) {
-        packed_[r] = f.packing.pack(keys_ + r * n, n, by_row_ + r * n);
-        exact_ &= packed_[r].exact;
-      }
-      from = by_row_;
-    } else if constexpr (sizeof(Item) == sizeof(T)) {
+    if constexpr (sizeof(Item) == sizeof(T)) {
       from = keys_;
     } else {
       constexpr int kShift = 4 * sizeof(Item);
@@ -201,6 +202,7 @@ class Tile {
       f.lines(shared.in, from, items_);
     else
       f.transpose(from, n, kRows, items_, kRows, kRows * kRows, lines_ / kRows);
+    if constexpr (kPacked) exact_ = f.packing.pack(items_, n, place_bits());
   }
 
   /// The first `count` lines, row by row: as many as are kept, or all. Returns how far apart rows are.
@@ -221,10 +223,9 @@ class Tile {
     const RowOut<T> out = out_of<T>(call_);
     const std::int64_t kept = call_.kept, inner = rows_.inner;
     const std::int64_t pitch = to_rows(shared, ordered);
-    const Item position = kPacked ? static_cast<Item>(packed_[0].positions) : kPlace;
+    const Item position = place_bits();
     if constexpr (kPacked)
-      for (std::int64_t r = 0; r < count_; ++r)
-        shared.f.packing.settle(packed_[r], keys_ + r * rows_.length, by_row_ + r * pitch, ordered);
+      if (exact_ != kAllExact) settle(shared.f.packing, pitch);
     const bool adjoin = inner == 1 && pitch == kept;
     if (out.positions && adjoin)
       shared.f.items.positions(by_row_, count_ * kept, position, out.positions + out_of_row(0));
@@ -240,6 +241,20 @@ class Tile {
       for (std::int64_t i = 0; i < kept && out.values; ++i)
         out.values[to + i * inner] = value_of_item(from[i], static_cast<std::int64_t>(from[i] & position), r);
     }
+  }
+
+  /// The bits of an item that are its place.
+  Item place_bits() const {
+    if constexpr (kPacked) return static_cast<Item>(std::bit_ceil(static_cast<Item>(rows_.length)) - 1);
+    return kPlace;
+  }
+
+  /// Puts items in order that their bits do not tell apart.
+  void settle(const PackLines<Item>& packing, std::int64_t pitch) {
+    const std::int64_t n = rows_.length;
+    const std::uint32_t rows = packing.alike(items_, n, place_bits()) & ~exact_;
+    for (std::int64_t r = 0; r < count_; ++r)
+      if ((rows >> r & 1) != 0) packing.settle(place_bits(), keys_ + r * n, by_row_ + r * pitch, n);
   }
 
   T value_of_item(Item item, std::int64_t position, std::int64_t r) const {
@@ -277,8 +292,7 @@ class Tile {
   Key<T>* const keys_;
   Item* const by_row_;
   std::int64_t first_ = 0, count_ = 0;
-  Packed packed_[kRows];  // of each row
-  bool exact_ = true;     // all of them
+  std::uint32_t exact_ = kAllExact;  // a bit for each row: whether its items tell all keys apart
 };
 
 }  // namespace kiln::cpu::sorting
