@@ -2,15 +2,11 @@
 //
 // KILN_TEST_LOSSES=N draws so many programs, KILN_TEST_FUZZ_SEED begins elsewhere.
 #include "counted.h"
-#include "engine/plan.h"
-#include "support/check.h"
+#include "whole_and_by_blocks.h"
 
-#include <kiln/fusion_report.h>
 #include <kiln/grad.h>
 #include <kiln/nn.h>
 
-#include <cmath>
-#include <cstdlib>
 #include <random>
 #include <string>
 #include <vector>
@@ -19,11 +15,6 @@ namespace kiln {
 namespace {
 
 using test::data;
-
-std::uint64_t number(const char* name, std::uint64_t otherwise) {
-  const char* text = std::getenv(name);
-  return text ? std::strtoull(text, nullptr, 10) : otherwise;
-}
 
 /// A layer, what follows it, a loss, and by what it is differentiated.
 class Loss {
@@ -106,51 +97,20 @@ class Loss {
   Tensor x_, w_, b_, target_, labels_;
 };
 
-std::vector<std::vector<double>> values(const Loss& program) {
-  const std::vector<Tensor> out = program.record();
-  eval(std::span<const Tensor>(out));
-  std::vector<std::vector<double>> all;
-  for (const Tensor& t : out) all.push_back(astype(t, DType::Float64).eval().to_vector<double>());
-  return all;
-}
-
-/// Where they differ, relative to the greatest value of a result.
-std::string difference(const std::vector<std::vector<double>>& want,
-                       const std::vector<std::vector<double>>& got, double tolerance) {
-  if (want.size() != got.size()) return "another number of results";
-  for (std::size_t t = 0; t < want.size(); ++t) {
-    double greatest = 0;
-    for (const double v : want[t]) greatest = std::max(greatest, std::abs(v));
-    for (std::size_t i = 0; i < want[t].size(); ++i)
-      if (!(std::abs(got[t][i] - want[t][i]) <= tolerance * (greatest + 1e-30)))
-        return cat("element ", i, " of result ", t, ": ", got[t][i], ", ", want[t][i]);
-  }
-  return {};
-}
-
 TEST(RandomLosses, GradientsByBlocksOfRowsAreThoseOfTheWhole) {
-  const std::uint64_t count = number("KILN_TEST_LOSSES", 40), first = number("KILN_TEST_FUZZ_SEED", 1);
-  const Config before = config();
+  const std::uint64_t count = test::number("KILN_TEST_LOSSES", 40),
+                      first = test::number("KILN_TEST_FUZZ_SEED", 1);
   int in_blocks = 0, tall = 0;
   engine::set_block_rows(16);
   for (std::uint64_t seed = first; seed < first + count && !::testing::Test::HasFailure(); ++seed) {
     const Loss program(seed);
     SCOPED_TRACE(cat("seed ", seed, ": ", program.text()));
-    Config whole = before;
-    whole.fuse_off = {"blocks"};
-    configure(whole);
-    const auto want = values(program);
-    configure(before);
-    const FusionRecorder recorder;
-    const auto got = values(program);
     // of halves: a sum that goes through memory, or not, before it is rounded; and differences of such
     const double tolerance = program.dtype() == DType::Float64    ? 1e-12
                              : program.dtype() == DType::BFloat16 ? 0.1
                                                                   : 2e-5;
-    EXPECT_EQ(difference(want, got, tolerance), "");
+    in_blocks += test::whole_and_by_blocks(program, tolerance);
     tall += program.rows() > 16;
-    for (const FusionReport& r : recorder.reports())
-      for (const FusionReport::Boundary& b : r.boundaries) in_blocks += b.reason == FusionReason::InBlocks;
   }
   engine::set_block_rows(0);
   clear_memory_caches();
