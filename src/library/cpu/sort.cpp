@@ -35,6 +35,7 @@ void sort_tiles(const Sort& call, const Rows& rows, std::byte* workspace) {
       const std::int64_t count = std::min(step, last - first);
       step > kRows ? tile.sort_together(first, count, shared) : tile.sort(first, count, shared);
     }
+    end_past_caches();
   });
 }
 

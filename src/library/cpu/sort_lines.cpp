@@ -2,10 +2,7 @@
 
 #include "device/cpu/target.h"
 #include "library/cpu/instruction_sets.h"
-
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
+#include "library/cpu/past_caches.h"
 
 namespace kiln::cpu {
 namespace {
@@ -33,7 +30,7 @@ void items_base(const KeyType* keys, const Item* places, std::int64_t n, Item* t
   to_items(keys, places, n, to);
 }
 template <class Item>
-void positions_base(const Item* items, std::int64_t n, Item mask, std::int64_t* to) {
+void positions_base(const Item* items, std::int64_t n, Item mask, bool, std::int64_t* to) {
   to_positions(items, n, mask, to);
 }
 
@@ -97,12 +94,24 @@ KILN_AVX512 void items_avx512(const KeyType* keys, const Item* places, std::int6
   to_items(keys, places, n, to);
 }
 template <class Item>
-KILN_AVX2 void positions_avx2(const Item* items, std::int64_t n, Item mask, std::int64_t* to) {
-  to_positions(items, n, mask, to);
+KILN_AVX2 void positions_avx2(const Item* items, std::int64_t n, Item mask, bool past, std::int64_t* to) {
+  constexpr auto kElements = kPastLine / static_cast<std::int64_t>(sizeof(std::int64_t));
+  std::int64_t i = 0;
+  for (alignas(kPastLine) std::int64_t line[kElements]; past && i + kElements <= n; i += kElements) {
+    to_positions(items + i, kElements, mask, line);
+    line_past_avx2(line, to + i);
+  }
+  to_positions(items + i, n - i, mask, to + i);
 }
 template <class Item>
-KILN_AVX512 void positions_avx512(const Item* items, std::int64_t n, Item mask, std::int64_t* to) {
-  to_positions(items, n, mask, to);
+KILN_AVX512 void positions_avx512(const Item* items, std::int64_t n, Item mask, bool past, std::int64_t* to) {
+  constexpr auto kElements = kPastLine / static_cast<std::int64_t>(sizeof(std::int64_t));
+  std::int64_t i = 0;
+  for (alignas(kPastLine) std::int64_t line[kElements]; past && i + kElements <= n; i += kElements) {
+    to_positions(items + i, kElements, mask, line);
+    line_past_avx512(line, to + i);
+  }
+  to_positions(items + i, n - i, mask, to + i);
 }
 #endif
 

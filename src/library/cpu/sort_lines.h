@@ -52,8 +52,8 @@ template <class KeyType, class Item>
 struct ItemFunctions {
   /// to[i] = the key in the upper half and the place in the lower one.
   void (*items)(const KeyType* keys, const Item* places, std::int64_t n, Item* to);
-  /// to[i] = the bits of `mask` of items[i].
-  void (*positions)(const Item* items, std::int64_t n, Item mask, std::int64_t* to);
+  /// to[i] = the bits of `mask` of items[i]. `past`: whole lines go past the caches.
+  void (*positions)(const Item* items, std::int64_t n, Item mask, bool past, std::int64_t* to);
 };
 /// Those for the instruction set in force.
 template <class KeyType, class Item>

@@ -2,6 +2,7 @@
 // network sorts (sort_network.h), and what is kept of them is transposed back.
 #pragma once
 
+#include "library/cpu/past_caches.h"
 #include "library/cpu/sort_lines.h"
 #include "library/cpu/sort_rows.h"
 
@@ -129,10 +130,9 @@ class Tile {
         else
           f.rows(items_ + t * slot, kRows, kept, kRows, by_row_ + t * kRows * kept, kept);
       if constexpr (Positions)
-        f.items.positions(by_row_, count * kept, kPlace,
-                          static_cast<std::int64_t*>(call_.positions) + out_of_row(0));
+        put_positions(f, count * kept, kPlace, static_cast<std::int64_t*>(call_.positions) + out_of_row(0));
       else
-        f.keys.values(by_row_, count * kept, call_.descending, static_cast<T*>(call_.values) + out_of_row(0));
+        put_values(f, count * kept, static_cast<T*>(call_.values) + out_of_row(0));
     }
     order_equals(shared);
   }
@@ -228,19 +228,32 @@ class Tile {
       if (exact_ != kAllExact) settle(shared.f.packing, pitch);
     const bool adjoin = inner == 1 && pitch == kept;
     if (out.positions && adjoin)
-      shared.f.items.positions(by_row_, count_ * kept, position, out.positions + out_of_row(0));
+      put_positions(shared.f, count_ * kept, position, out.positions + out_of_row(0));
     if (adjoin && !out.values) return;
     for (std::int64_t r = 0; r < count_; ++r) {
       const Item* const from = by_row_ + r * pitch;
       const std::int64_t to = out_of_row(r);
       if (out.positions && inner == 1)
-        shared.f.items.positions(from, kept, position, out.positions + to);
+        shared.f.items.positions(from, kept, position, false, out.positions + to);
       else if (out.positions)
         for (std::int64_t i = 0; i < kept; ++i)
           out.positions[to + i * inner] = static_cast<std::int64_t>(from[i] & position);
       for (std::int64_t i = 0; i < kept && out.values; ++i)
         out.values[to + i * inner] = value_of_item(from[i], static_cast<std::int64_t>(from[i] & position), r);
     }
+  }
+
+  /// Results of the tile's rows, which adjoin. Of all rows together no cache would hold them.
+  template <class Result>
+  bool go_past(const Result* to) const {
+    return rows_.count * call_.kept * static_cast<std::int64_t>(sizeof(Result)) >= kPastCaches &&
+           begins_line(to);
+  }
+  void put_positions(const Functions& f, std::int64_t n, Item mask, std::int64_t* to) const {
+    f.items.positions(by_row_, n, mask, go_past(to), to);
+  }
+  void put_values(const Functions& f, std::int64_t n, T* to) const {
+    f.keys.values(by_row_, n, call_.descending, go_past(to), to);
   }
 
   /// The bits of an item that are its place.
@@ -271,13 +284,12 @@ class Tile {
     T* const values = static_cast<T*>(call_.values);
     const std::int64_t kept = call_.kept, inner = rows_.inner;
     const std::int64_t pitch = to_rows(shared, kept);
-    if (inner == 1 && pitch == kept)
-      return f.keys.values(by_row_, count_ * kept, call_.descending, values + out_of_row(0));
+    if (inner == 1 && pitch == kept) return put_values(f, count_ * kept, values + out_of_row(0));
     for (std::int64_t r = 0; r < count_; ++r) {
       const Key<T>* const from = by_row_ + r * pitch;
       const std::int64_t to = out_of_row(r);
       if (inner == 1)
-        f.keys.values(from, kept, call_.descending, values + to);
+        f.keys.values(from, kept, call_.descending, false, values + to);
       else
         for (std::int64_t i = 0; i < kept; ++i)
           values[to + i * inner] = value_of<T>(call_.descending ? static_cast<Key<T>>(~from[i]) : from[i]);
