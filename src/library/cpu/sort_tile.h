@@ -205,33 +205,30 @@ class Tile {
     if constexpr (kPacked) exact_ = f.packing.pack(items_, n, place_bits());
   }
 
-  /// The first `count` lines, row by row: as many as are kept, or all. Returns how far apart rows are.
-  std::int64_t to_rows(const Shared& shared, std::int64_t count) {
-    if (!shared.by_table) {
-      shared.f.rows(items_, kRows, count, kRows, by_row_, count);
-      return count;
-    }
-    if (count <= LineOrder<Item>::kMost) {
-      shared.f.lines(count == call_.kept ? shared.out : shared.whole, items_, by_row_);
-      return count;
-    }
-    shared.f.transpose(items_, kRows, kRows * kRows, by_row_, lines_, kRows, lines(count) / kRows);
-    return lines_;
+  /// The first `count` lines, row by row: as many as are kept, or all.
+  void to_rows(const Shared& shared, std::int64_t count) {
+    if (!shared.by_table) return shared.f.rows(items_, kRows, count, kRows, by_row_, count);
+    if (count <= LineOrder<Item>::kMost)
+      return shared.f.lines(count == call_.kept ? shared.out : shared.whole, items_, by_row_);
+    // From the last square on, each row by row: what is written behind the end of a row is written again.
+    const std::int64_t squares = lines(count) / kRows, last = squares - 1;
+    shared.f.transpose(items_ + last * kRows * kRows, kRows, -kRows * kRows, by_row_ + last * kRows, count,
+                       -kRows, squares);
   }
 
   void drain(const Shared& shared, std::int64_t ordered) {
     const RowOut<T> out = out_of<T>(call_);
     const std::int64_t kept = call_.kept, inner = rows_.inner;
-    const std::int64_t pitch = to_rows(shared, ordered);
+    to_rows(shared, ordered);
     const Item position = place_bits();
     if constexpr (kPacked)
-      if (exact_ != kAllExact) settle(shared.f.packing, pitch);
-    const bool adjoin = inner == 1 && pitch == kept;
+      if (exact_ != kAllExact) settle(shared.f.packing);
+    const bool adjoin = inner == 1 && ordered == kept;
     if (out.positions && adjoin)
       put_positions(shared.f, count_ * kept, position, out.positions + out_of_row(0));
     if (adjoin && !out.values) return;
     for (std::int64_t r = 0; r < count_; ++r) {
-      const Item* const from = by_row_ + r * pitch;
+      const Item* const from = by_row_ + r * ordered;
       const std::int64_t to = out_of_row(r);
       if (out.positions && inner == 1)
         shared.f.items.positions(from, kept, position, false, out.positions + to);
@@ -263,11 +260,11 @@ class Tile {
   }
 
   /// Puts items in order that their bits do not tell apart.
-  void settle(const PackLines<Item>& packing, std::int64_t pitch) {
+  void settle(const PackLines<Item>& packing) {
     const std::int64_t n = rows_.length;
     const std::uint32_t rows = packing.alike(items_, n, place_bits()) & ~exact_;
     for (std::int64_t r = 0; r < count_; ++r)
-      if ((rows >> r & 1) != 0) packing.settle(place_bits(), keys_ + r * n, by_row_ + r * pitch, n);
+      if ((rows >> r & 1) != 0) packing.settle(place_bits(), keys_ + r * n, by_row_ + r * n, n);
   }
 
   T value_of_item(Item item, std::int64_t position, std::int64_t r) const {
@@ -283,16 +280,13 @@ class Tile {
     const Functions& f = shared.f;
     T* const values = static_cast<T*>(call_.values);
     const std::int64_t kept = call_.kept, inner = rows_.inner;
-    const std::int64_t pitch = to_rows(shared, kept);
-    if (inner == 1 && pitch == kept) return put_values(f, count_ * kept, values + out_of_row(0));
+    to_rows(shared, kept);
+    if (inner == 1) return put_values(f, count_ * kept, values + out_of_row(0));
     for (std::int64_t r = 0; r < count_; ++r) {
-      const Key<T>* const from = by_row_ + r * pitch;
+      const Key<T>* const from = by_row_ + r * kept;
       const std::int64_t to = out_of_row(r);
-      if (inner == 1)
-        f.keys.values(from, kept, call_.descending, false, values + to);
-      else
-        for (std::int64_t i = 0; i < kept; ++i)
-          values[to + i * inner] = value_of<T>(call_.descending ? static_cast<Key<T>>(~from[i]) : from[i]);
+      for (std::int64_t i = 0; i < kept; ++i)
+        values[to + i * inner] = value_of<T>(call_.descending ? static_cast<Key<T>>(~from[i]) : from[i]);
     }
   }
 
