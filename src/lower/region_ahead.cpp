@@ -26,6 +26,11 @@ std::int64_t RegionLowering::bytes_to_later_row(const Entry& e) const {
   const std::int64_t step =
       kept.empty() ? 0 : e.index.coef(groups_[static_cast<std::size_t>(kept.back())].last) * size;
   const std::int64_t pitch = std::abs(step), towards = step < 0 ? -1 : 1;
+  // Runs of several rows lie between those of one: the next rows' are beside each of them.
+  const bool among = std::ranges::any_of(reduced_groups(), [&](int g) {
+    return std::abs(e.index.coef(groups_[static_cast<std::size_t>(g)].last)) * size > pitch;
+  });
+  if (pitch != 0 && among) return step * std::max<std::int64_t>(s_.batch, 1);
   if (pitch == 0 || pitch > target_.l2_bytes / 4) return towards * kRowsAheadBytes;
   return towards * std::max(ceil_div(kRowsAheadBytes, pitch), s_.batch) * pitch;
 }
@@ -64,12 +69,11 @@ std::int64_t RegionLowering::bytes_ahead(const Entry& e) const {
   const std::int64_t bytes = n.numel * size_of(n.dtype);
   if (target_.gpu || bytes < target_.l2_bytes || reading_ == Reading::First) return 0;
   if (reading_ == Reading::Again || folds_in_blocks()) return bytes_to_next_block(e);
-  if (s_.form == Form::Tiles && bytes >= target_.stream_bytes)
+  if (s_.form == Form::Tiles)
     return s_.run * e.index.coef(groups_[static_cast<std::size_t>(tile_rows_.back())].last) *
            size_of(n.dtype);
-  if (read_again(e) && bytes >= target_.stream_bytes)
-    return phase_ < last_phase(e) ? 0 : bytes_to_later_row(e);
-  if (bytes >= target_.stream_bytes && first_jump(p_, groups_, e.index) >= s_.lane_axis) {
+  if (read_again(e)) return phase_ < last_phase(e) ? 0 : bytes_to_later_row(e);
+  if (first_jump(p_, groups_, e.index) >= s_.lane_axis) {
     const std::int64_t bytes_on = elements_to_next_item(e.index) * size_of(n.dtype);
     if (bytes_on != 0) return bytes_on;
   }

@@ -71,6 +71,12 @@ bool RegionLowering::moves_buffer(const Term& term) const {
          g_[p_.entries[atom.entry].node].op == Op::scalar;
 }
 
+/// Whether so many bytes are not where loads find them at once, so that loops ask for them ahead: on a CPU
+/// those that the second cache does not hold.
+static bool is_far(const schedule::Target& t, std::int64_t bytes) {
+  return bytes >= (t.gpu ? t.stream_bytes : t.l2_bytes);
+}
+
 /// The buffer of a load, shared by the loads that begin at the same element. `at_vectors`: so does whatever
 /// else is read by it.
 std::uint32_t RegionLowering::input_buffer(const Entry& e, bool at_vectors) {
@@ -80,7 +86,7 @@ std::uint32_t RegionLowering::input_buffer(const Entry& e, bool at_vectors) {
   const std::int64_t offset = e.index.c * size_of(n.dtype);
   const auto kind = leaf ? BufferSource::Kind::Arg : BufferSource::Kind::Node;
   const std::int64_t bytes = n.numel * size_of(n.dtype);
-  bool stream = bytes >= target_.stream_bytes;
+  bool stream = is_far(target_, bytes);
   if (p_.space.jumps(e.index)) stream = false;
   if ((read_again(e) && phase_ < last_phase(e)) || reading_ == Reading::First) stream = false;
   std::int64_t later = bytes_ahead(e);
@@ -128,7 +134,7 @@ std::uint32_t RegionLowering::output_buffer(NodeId node, bool whole, bool ragged
   BufferDecl decl{BufferDecl::Role::Out, t, static_cast<std::uint8_t>(placed ? size_of(t) : 64)};
   decl.stream = stream, decl.ragged = ragged;
   const std::int64_t later = elements_to_next_item(p_.full_linear()) * size_of(t);
-  if (later != 0 && !stream && g_[node].numel * size_of(t) >= target_.stream_bytes)
+  if (later != 0 && !stream && is_far(target_, g_[node].numel * size_of(t)))
     decl.ahead_param =
         static_cast<std::int32_t>(param(role(kSize, kAhead, 16 + out_.buffers.size()), later).node().imm);
   decl.vector = target_.gpu && !unaligned_ && (s_.lanes > 1 || s_.run_lanes > 1);

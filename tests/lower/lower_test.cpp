@@ -350,6 +350,48 @@ TEST(Lower, TheLastPhaseThatReadsARowAsksForALaterOne) {
   }
 }
 
+/// The bytes that the loads of a graph's only region ask for ahead; none where they do not.
+std::vector<std::int64_t> bytes_ahead(const GraphBuilder& b, const schedule::Target& t) {
+  const plan::Regions regions = plan::fuse(b.graph, t);
+  EXPECT_EQ(regions.regions.size(), 1u);
+  const Lowered lowered = lower(b.graph, regions, regions.regions[0], t);
+  std::vector<std::int64_t> out;
+  for (const kernel::BufferDecl& d : lowered.kernel.buffers)
+    if (d.role == kernel::BufferDecl::Role::In && d.ahead_param >= 0)
+      out.push_back(lowered.params[static_cast<std::size_t>(d.ahead_param)]);
+  return out;
+}
+
+/// Results of less than stream_bytes are stored through the caches; loads from beyond the second cache wait
+/// all the same.
+TEST(Lower, ItemsOfRowsAskForTheNextWhereTheSecondCacheDoesNotHoldThem) {
+  GraphBuilder b;
+  const NodeId x = b.leaf(DType::Float32, {4000, 33}), bias = b.leaf(DType::Float32, {33});
+  b.root(b.op(Op::add, {x, bias}));
+  schedule::Target t = target();
+  const std::int64_t bytes = 4000 * 33 * 4;
+  ASSERT_LT(bytes, t.stream_bytes);
+  t.l2_bytes = bytes;
+  EXPECT_EQ(bytes_ahead(b, t).size(), 1u);
+  t.l2_bytes = bytes + 1;
+  EXPECT_TRUE(bytes_ahead(b, t).empty());
+}
+
+/// The elements of a group of channels are runs, and those of the next group lie beside them.
+TEST(Lower, RowsOfRunsAskForTheRowsAmongThem) {
+  GraphBuilder b;
+  constexpr std::int64_t kRun = 32 * 4, kGroups = 8;
+  const NodeId x = b.leaf(DType::Float32, {40, 50, kGroups, 32});
+  b.root(b.op(Op::subtract, {x, b.reduce(Op::reduce_max, x, 2 | 8)}));
+  schedule::Target t = target();
+  t.l2_bytes = 1;
+  const std::vector<std::int64_t> ahead = bytes_ahead(b, t);
+  ASSERT_EQ(ahead.size(), 1u);
+  EXPECT_GT(ahead[0], 0);
+  EXPECT_EQ(ahead[0] % kRun, 0);
+  EXPECT_LE(ahead[0], kGroups * kRun);
+}
+
 TEST(Lower, RowsShorterThanTheLanesLieAcrossThem) {
   GraphBuilder b;
   const NodeId x = b.leaf(i64, {500, 3});
@@ -382,7 +424,8 @@ TEST(Lower, RegionsThatDifferInSizesOnlyGiveEqualKernels) {
     EXPECT_EQ(regions.regions.size(), 1u);
     return kernel::hash(lower(b.graph, regions, regions.regions[0], target()).kernel);
   };
-  EXPECT_EQ(key(100, 1000), key(313, 1777));
+  EXPECT_EQ(key(100, 1000), key(213, 777));    // in the second cache
+  EXPECT_EQ(key(1000, 1000), key(513, 1777));  // beyond it
 }
 
 // ---- random graphs ----
