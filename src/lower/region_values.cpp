@@ -90,7 +90,9 @@ std::uint32_t RegionLowering::input_buffer(const Entry& e, bool at_vectors) {
   if (p_.space.jumps(e.index)) stream = false;
   if ((read_again(e) && phase_ < last_phase(e)) || reading_ == Reading::First) stream = false;
   std::int64_t later = bytes_ahead(e);
-  if (elements_to_next_item(e.index) != 0 && fetched_nearby(kind, id, offset)) later = 0, stream = false;
+  const bool fetched_before = s_.form == Form::Stripes && first_phase(e) < phase_;  // whole columns ago
+  if (!fetched_before && elements_to_next_item(e.index) != 0 && fetched_nearby(kind, id, offset))
+    later = 0, stream = false;
   stream |= later != 0;
   const bool ahead = stream && (item_ || later != 0) && !target_.gpu;
   const bool vector = target_.gpu && !unaligned_ && (s_.lanes > 1 || s_.run_lanes > 1) &&
