@@ -58,6 +58,7 @@ struct Chip {
   double per_ms = 0;       // float32 additions, products, or both in one, on single elements
   // The time of other instructions, in those: a float32 minimum or maximum, and the same of float64.
   double extreme = 1, doubled = 2, doubled_extreme = 2;
+  double function = 8, doubled_function = 16;  // likewise an exponential, of either type
   double launch_ms = 0;
 };
 

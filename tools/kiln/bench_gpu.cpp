@@ -144,7 +144,8 @@ class GpuBench final : public BenchDevice {
     constexpr double kClusterBlocks = 8;  // of one cluster, everywhere where there are clusters
     // The throughput table of CUDA's programming guide: 128 float32 additions a multiprocessor and clock, 64
     // minima (a pipe that also compares and selects), 64 float64 additions, or 2 on cards for graphics. A
-    // float64 minimum is no instruction: a comparison, which counts as an addition, and two selections.
+    // float64 minimum is no instruction: a comparison, which counts as an addition, and two selections. There
+    // are 16 float32 exponentials; of float64 there are none, but ten multiply-adds at least.
     const bool doubles = info_.major >= 8 && info_.minor == 0 && info_.major <= 10;
     return {.slab_bytes = info_.clusters ? kClusterBlocks * shared : shared,
             .cache_bytes = static_cast<double>(info_.l2_bytes),
@@ -153,6 +154,8 @@ class GpuBench final : public BenchDevice {
             .extreme = 2,
             .doubled = doubles ? 2.0 : 64.0,
             .doubled_extreme = 4,
+            .function = 8,
+            .doubled_function = 10 * (doubles ? 2.0 : 64.0),
             .launch_ms = launch_us_ * 1e-3};
   }
   void trim() const override { trim_memory(Device::cuda(index_)); }

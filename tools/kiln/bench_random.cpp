@@ -67,11 +67,13 @@ double least_bytes(const RandomProgram& p, const Chip& chip) {
 }
 
 /// Milliseconds that the instructions take at the rates of the card, as float32 additions. Minima and maxima
-/// have a pipe of their own on a GPU, beside which the others run.
+/// have a pipe of their own on a GPU, beside which the others run, and so have exponentials. Matrix units may
+/// take a product of float64.
 double arithmetic_ms(const RandomProgram& p, const Chip& chip) {
-  const double all = p.instructions * (p.doubles ? chip.doubled : 1),
-               extremes = p.extremes * (p.doubles ? chip.doubled_extreme : chip.extreme);
-  return std::max(all, extremes) / chip.per_ms;
+  const double all = p.products + p.instructions * (p.doubles ? chip.doubled : 1),
+               extremes = p.extremes * (p.doubles ? chip.doubled_extreme : chip.extreme),
+               functions = p.functions * (p.doubles ? chip.doubled_function : chip.function);
+  return std::max({all, extremes, functions}) / chip.per_ms;
 }
 
 /// By turns, the least of each.

@@ -4,6 +4,8 @@
 #include "random_program.h"
 
 #include <algorithm>
+#include <map>
+#include <string>
 
 namespace kiln::tool {
 namespace {
@@ -69,6 +71,25 @@ void attention(RandomProgram& p, Draw& d, std::int64_t n) {
   p.instructions = number_of(key) * 2 * static_cast<double>(rows);
 }
 
+/// What the steps do with each of so many elements: those that reduce one axis of them, and functions.
+void count_steps(RandomProgram& p, double elements) {
+  struct Count {
+    int instructions, extremes, functions;
+  };
+  static const std::map<std::string, Count> counts = {
+      {"tanh", {0, 0, 1}},   {"exp", {1, 0, 1}},         {"logsumexp", {2, 1, 1}}, {"sum", {1, 0, 0}},
+      {"mean", {1, 0, 0}},   {"var", {2, 0, 0}},         {"max", {0, 1, 0}},       {"argmax", {0, 1, 0}},
+      {"argmin", {0, 1, 0}}, {"topk_values", {0, 1, 0}},
+  };
+  for (const RandomStep& s : p.steps) {
+    const auto at = counts.find(s.op);
+    if (at == counts.end() || s.axes.size() > 1) continue;
+    p.instructions += elements * at->second.instructions;
+    p.extremes += elements * at->second.extremes;
+    p.functions += elements * at->second.functions;
+  }
+}
+
 /// What is left of the rows of a product: losses, scores, positions.
 void product_rows(RandomProgram& p, Draw& d, std::int64_t n) {
   ProgramWriter w(p);
@@ -110,7 +131,9 @@ void product_rows(RandomProgram& p, Draw& d, std::int64_t n) {
       w.output(w.reduce("max", y, {d.between(0, 1)}, false));
       break;
   }
-  p.instructions = static_cast<double>(rows * columns * depth);
+  p.products = static_cast<double>(rows * columns * depth);
+  p.doubles = dtype == DType::Float64;
+  count_steps(p, static_cast<double>(rows * columns));
 }
 
 /// Pictures (or rows) with more or fewer pixels.

@@ -66,8 +66,9 @@ struct RandomProgram {
   double slab_bytes = 0;  // what must stay on chip so that `again_bytes` are not read a second time
   double again_bytes = 0;
   /// Instructions on single elements, where they may take longer than memory: pairwise work. How many of them
-  /// are minima and maxima, and whether all are on float64.
-  double instructions = 0, extremes = 0;
+  /// are minima and maxima, and whether all are on float64. Apart from these: multiply-adds of a matrix
+  /// product, and exponentials and the like.
+  double instructions = 0, extremes = 0, products = 0, functions = 0;
   bool doubles = false;
   /// Rows of a table that indices choose: `moved` times `row_bytes` bytes in all.
   struct Rows {

@@ -56,7 +56,7 @@ Ratios ratios_of(const std::vector<RandomRow>& rows) {
     if (!r.failure.empty()) continue;
     out.floor.push_back(r.ratio());
     // A copy says nothing about a program that is bound by arithmetic.
-    if (r.program.instructions == 0) out.copy.push_back(r.timing.median / r.copy_ms);
+    if (r.program.instructions + r.program.products == 0) out.copy.push_back(r.timing.median / r.copy_ms);
     if (r.apart_ms > 0) out.apart.push_back(r.together_ms / r.apart_ms);
     out.by_family[r.program.family].push_back(r.ratio());
   }
@@ -160,6 +160,8 @@ std::string random_json(const std::vector<RandomRow>& rows, const BenchDevice& d
                   {"least_bytes", r.least_bytes},
                   {"instructions", r.program.instructions},
                   {"extremes", r.program.extremes},
+                  {"products", r.program.products},
+                  {"functions", r.program.functions},
                   {"doubles", r.program.doubles},
                   {"kernels", r.kernels},
                   {"compiled", !r.fell_back}});
