@@ -257,6 +257,21 @@ int RegionLowering::axis_apart() const {
   return found;
 }
 
+/// Whether a load, or whether it is there, differs along reduced groups. Where values say what is loaded,
+/// the axes count along which they change.
+bool RegionLowering::differs_inside_rows(const Entry& load) const {
+  const auto differs = [&](const Index& index) {
+    std::uint64_t axes = axes_changing(p_, index);
+    for (const Term& term : std::span(index.terms, static_cast<std::size_t>(index.n)))
+      axes |= p_.space.atom(term.atom).axes;
+    return std::ranges::any_of(groups_, [&](const Group& g) { return g.reduced && (g.axes & axes) != 0; });
+  };
+  bool found = differs(load.index);
+  for (std::int32_t at = load.predicates; at >= 0 && !found; at = p_.links[static_cast<std::size_t>(at)].next)
+    found = differs(p_.links[static_cast<std::size_t>(at)].predicate.t);
+  return found;
+}
+
 /// The longest kept group along which the largest load repeats, where all that go along rows walk the last
 /// group: its rows serve several results. -1: there is none.
 int RegionLowering::axis_repeated() const {
@@ -265,12 +280,11 @@ int RegionLowering::axis_repeated() const {
   std::int64_t most = 0;
   for (const Entry& e : p_.entries) {
     if (e.kind != Entry::Kind::Load) continue;
+    if (!differs_inside_rows(e)) continue;
     if (e.predicates >= 0 || p_.space.jumps(e.index)) return -1;
     std::int64_t points = 1;
-    bool along = false;  // what is reduced
     for (const Group& g : groups_)
-      if (walks(e.index, g)) points *= g.extent, along |= g.reduced;
-    if (!along) continue;
+      if (walks(e.index, g)) points *= g.extent;
     if (!walks(e.index, groups_.back())) return -1;
     if (points <= most) continue;
     most = points;

@@ -86,7 +86,7 @@ int axis_across(const Pulled& p, const std::vector<Group>& groups) {
 
 }  // namespace
 
-int first_jump(const Pulled& p, const std::vector<Group>& groups, const Index& index) {
+std::uint64_t axes_changing(const Pulled& p, const Index& index) {
   std::vector<bool> seen(p.entries.size());
   std::uint64_t axes = 0;
   const auto visit = [&](const auto& self, EntryId id) -> void {
@@ -102,6 +102,11 @@ int first_jump(const Pulled& p, const std::vector<Group>& groups, const Index& i
     p.each_operand(e, [&](EntryId in) { self(self, in); });
   };
   p.space.each_value(index, [&](EntryId in) { visit(visit, in); });
+  return axes;
+}
+
+int first_jump(const Pulled& p, const std::vector<Group>& groups, const Index& index) {
+  const std::uint64_t axes = axes_changing(p, index);
   const auto changes = [&](const Group& g) { return (g.axes & axes) != 0; };
   return static_cast<int>(std::find_if(groups.begin(), groups.end(), changes) - groups.begin());
 }

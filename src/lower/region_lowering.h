@@ -119,9 +119,9 @@ class RegionLowering {
   void order_by_storage(std::vector<Group>& axes) const;
   void order_short_runs(std::vector<Group>& axes) const;
   void join_reduced();
-  int axis_apart() const;
+  int axis_apart() const, axis_repeated() const;
   int loads_along(const Group& along) const;
-  int axis_repeated() const;
+  bool differs_inside_rows(const Entry& load) const;
   bool all_loads_repeat() const;
   bool crosses(const Entry& e) const;
   void find_tile(schedule::Facts& f);

@@ -32,6 +32,7 @@ constexpr std::int64_t kManyCombined = 64;
 constexpr int kMostTiled = 16;                         // rows that share a team, …
 constexpr int kTileAccumulators = 64;                  // of a thread of a team that has several rows' results
 constexpr std::int64_t kAddedByThread = kAddedByTeam;  // elements that such a thread adds up in turn
+constexpr std::int64_t kLeastOfThread = 4;             // or vectors of them, in a larger team than that
 constexpr int kTileBlock = 128;                        // … and threads of a block
 constexpr int kShortRow = 8;                           // adjacent elements one thread reduces alone
 constexpr int kFewVectors = 4;                         // of a row, which leave a team's threads without work
@@ -324,13 +325,15 @@ bool tile_results(const Facts& f, const Target& t, const Extents& e, Schedule& s
 }
 
 /// Reductions of rows that are combined with several others: a team has the results of several rows of the
-/// axis that the largest load repeats along, and reads that load's row once for all. False where a thread
-/// would add up too many elements one after the other, or multiprocessors would be without work.
+/// axis that the largest load repeats along, and reads that load's row once for all. Teams are as small as
+/// keeps what a thread adds up in turn short, and larger where rows are too few for multiprocessors
+/// otherwise. False where these would be without work anyway.
 bool tile_rows(const Facts& f, const Target& t, std::int64_t kept, std::int64_t reduced, Schedule& s) {
   const std::int64_t repeats = f.axes[static_cast<std::size_t>(f.repeated)].extent;
   for (const int team : {8, 32, kBlock, kMaxBlock / 2}) {
     // The sums of the largest teams are compensated where threads add up more.
     if (team < kMaxBlock / 2 && reduced > std::int64_t{team} * s.lanes * kAddedByThread) continue;
+    if (reduced < std::int64_t{team} * s.lanes * kLeastOfThread && team > 8) return false;
     std::int64_t least = 0;
     for (int tile = std::min(kMostTiled, kTileAccumulators / s.lanes); tile >= 4; tile /= 2) {
       const std::int64_t made = ceil_div(repeats, tile) * tile;  // the last tile has some results twice
@@ -341,7 +344,7 @@ bool tile_rows(const Facts& f, const Target& t, std::int64_t kept, std::int64_t 
       least = made;
       s.tile = tile;
     }
-    if (least == 0) return false;
+    if (least == 0) continue;
     s.form = Form::Rows;
     s.tile_axis = f.repeated;
     const int block = std::max(kTileBlock, team);

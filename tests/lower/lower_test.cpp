@@ -99,6 +99,19 @@ TEST(Lower, IndexedColumnsAreReadForSeveralRowsOfAGpu) {
   }
 }
 
+/// What an index picks of a row once does not keep the row's reductions from sharing what they read with
+/// other rows'.
+TEST(Lower, RowsOfPairsOfWhichAnElementIsPickedShareATeam) {
+  GraphBuilder b;
+  constexpr std::int64_t kRows = 3000, kColumns = 264;
+  const NodeId x = b.leaf(i64, {kRows, 1}), y = b.leaf(i64, {1, kColumns});
+  const NodeId pairs = b.op(Op::abs, {b.op(Op::subtract, {x, y})});
+  const NodeId picked = b.wide(Op::gather, i64, {kRows, 1}, {pairs, b.leaf(i64, {kRows, 1})}, ir::Gather{1});
+  const NodeId most = b.reduce(Op::reduce_max, pairs, 2);
+  b.root(b.op(Op::subtract, {b.reduce(Op::reduce_sum, b.op(Op::minimum, {pairs, most}), 2), picked}));
+  EXPECT_EQ(check_gpu(b), std::vector{Form::Rows});
+}
+
 TEST(Lower, TransposedReadsGoThroughTiles) {
   for (const DType type : {DType::Int8, DType::Int16, DType::Int32, i64, DType::Bool})
     for (const auto& [rows, columns] :

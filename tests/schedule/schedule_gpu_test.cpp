@@ -44,6 +44,28 @@ TEST(Schedule, RowsThatShareAnIndexAreInsideAGpusLanes) {
   EXPECT_EQ(scheduled(20000, 4683, 1, 10, 4).inside, -1);  // memory takes longer than places
 }
 
+/// A team that has several rows' results is larger where rows are too few for all multiprocessors otherwise.
+TEST(Schedule, FewRowsThatShareWhatIsReadHaveLargeTeams) {
+  const Target t = gpu_target();
+  const auto scheduled = [&](std::int64_t rows, std::int64_t row) {
+    const Facts::Axis axes[] = {{rows, false}, {row, true}};
+    Facts f;
+    f.axes = axes;
+    f.phases = 2;
+    f.prims = 50;
+    f.repeated = 0;
+    f.vector = 4;
+    return std::get<Schedule>(schedule(f, t));
+  };
+  EXPECT_EQ(scheduled(200000, 4096).threads.team, 32);
+  EXPECT_EQ(scheduled(16384, 4096).threads.team, 256);
+  EXPECT_EQ(scheduled(16384, 4096).tile, 8);
+  EXPECT_EQ(scheduled(3000, 4096).tile, 4);
+  EXPECT_EQ(scheduled(500, 4096).tile, 1);
+  EXPECT_EQ(scheduled(20000, 512).threads.team, 32);
+  EXPECT_EQ(scheduled(20000, 256).tile, 1);  // a larger team would have too little to do
+}
+
 /// Lanes along an outer axis read short rows: not where those of other lanes are far away, nor where they
 /// leave multiprocessors without loads.
 TEST(Schedule, NestsOfAGpuReadStretchesOfMemory) {
