@@ -49,11 +49,12 @@ template <>
 struct choose_raw<true> {
   typedef uint32 type;
 };
-constexpr int kMemory =
-    greater(spread<Held>(kTile) * int(sizeof(Held)),
-            greater(spread<Item>(kTile) * int(sizeof(Item)),
-                    greater(spread<Bits>(kSets* kTile) * int(sizeof(Bits)),
-                            spread<Order::Staged>(kSets* kTile) * int(sizeof(Order::Staged)))));
+constexpr int kOfElements = greater(spread<Bits>(kSets * kTile) * int(sizeof(Bits)),
+                                    spread<Order::Staged>(kSets* kTile) * int(sizeof(Order::Staged)));
+// (Whole rows of a thread are not exchanged, and no runs that go on.)
+constexpr int kMemory = kLength > 0 ? kOfElements
+                                    : greater(kOfElements, greater(spread<Held>(kTile) * int(sizeof(Held)),
+                                                                   spread<Item>(kTile) * int(sizeof(Item))));
 
 /// Items of a run: of `span` elements, or what is left of the row.
 __device__ __forceinline__ int64 run_length(const Rows& rows, int64 run, int64 span) {

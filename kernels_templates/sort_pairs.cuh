@@ -33,7 +33,7 @@ __device__ __forceinline__ void sort_pair(T& a, T& b) {
     b = greater_halves(a, b);
     a = least;
   } else {
-    const bool swap = b < a;
+    const bool swap = precedes(b, a);
     const T least = swap ? b : a, greatest = swap ? a : b;
     a = least;
     b = greatest;
@@ -44,7 +44,7 @@ __device__ __forceinline__ T lesser(const T& a, const T& b, bool least) {
   if constexpr (kPaired)
     return least ? lesser_halves(a, b) : greater_halves(a, b);
   else
-    return (b < a) == least ? b : a;
+    return precedes(b, a) == least ? b : a;
 }
 
 /// Ones in the halves that are negative.

@@ -125,8 +125,10 @@ __device__ __forceinline__ void sort_across_threads(Held (&x)[kEach], Held* memo
 /// Several rows of at most `padded` elements a block, or a tile of kTile; padded is a power of two up to
 /// kTile, and a block's threads have room for at least one. A run begins every `distance` items of `runs`;
 /// null: to `out`. A block has one round: what a loop over several would keep in registers is spilled.
-constexpr int kResidentTiles =
-    sizeof(Held) == 4 && kEach <= 16 ? 4 : 3;  // blocks, for which there are registers
+constexpr int kItemRegisters = kEach * int(sizeof(Held)) / 4;
+constexpr int kResidentTiles = kItemRegisters <= 16   ? 4
+                               : kItemRegisters <= 32 ? 3
+                                                      : 2;  // blocks, for which there are registers
 extern "C" __global__ void __launch_bounds__(256, kResidentTiles)
     sort_tiles(Item* runs, Out* out, const Bits* in, Rows rows, int64 tiles, int log_padded, int64 distance,
                int log_rows, int kept_threads, Reading reading, Bits* values) {

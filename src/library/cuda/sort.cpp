@@ -11,7 +11,6 @@
 #include <algorithm>
 #include <bit>
 #include <cstdlib>
-#include <limits>
 #include <optional>
 
 namespace kiln::cuda {
@@ -22,10 +21,12 @@ using library::Sort;
 constexpr std::int64_t kTileBytes = 32 << 10;  // of items in a block's registers, or shared memory
 constexpr std::int64_t kMostByThread = 16;     // items in registers
 constexpr std::int64_t kMostByWords = 32;      // likewise, of a register each, of rows longer than that
+constexpr std::int64_t kMostOfRow = 36;        // likewise, of whole rows, of one or two registers each
 constexpr std::int64_t kChunk = 2048;          // items that a block merges
 constexpr std::int64_t kThreads = 256;         // of every block
 constexpr std::int64_t kCounted = 16384;       // elements whose digits a block counts
-constexpr std::int64_t kMostByRadix = std::int64_t{1} << 30;  // elements, whose counts fit beside two flags
+constexpr std::int64_t kMostPositions = std::int64_t{1} << 30;  // that keys of 32 bits leave room for
+constexpr std::int64_t kMostByRadix = std::int64_t{1} << 30;    // elements, whose counts fit beside two flags
 
 /// The kernels' Rows.
 struct Rows {
@@ -61,7 +62,10 @@ struct Items {
     paired = halves && bytes <= 2 && length <= tile;
     if (bytes <= 4 && length > kMostByWords && length <= tile) by_thread = kMostByWords;
     // Whole rows, as many as a power of two; of so many elements anyway threads have whole rows.
-    if (length <= by_thread && !std::has_single_bit(static_cast<std::uint64_t>(length))) {
+    const bool whole = call.kept == length && bytes <= 8 && size_of(call.dtype) <= 4;
+    if (length <= (whole ? kMostOfRow : by_thread) &&
+        !std::has_single_bit(static_cast<std::uint64_t>(length))) {
+      by_thread = std::max(by_thread, length);
       of_length = length;
       by_thread =
           length * static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(by_thread / length)));
@@ -79,7 +83,7 @@ struct Items {
     if (bytes <= 2 && length <= kThreads * kMostByThread) {
       order = "KeyAboveShort";
       bytes = 4;
-    } else if (bytes <= 4 && length <= std::numeric_limits<std::uint32_t>::max()) {
+    } else if (bytes <= 4 && length < kMostPositions) {
       order = "KeyAbovePosition";
       bytes = 8;
     } else {

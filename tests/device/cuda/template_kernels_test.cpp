@@ -110,6 +110,22 @@ TEST(TemplateKernels, ShortKeysShareARegister) {
   EXPECT_EQ(sort_source(DType::Float16, true, 100).find("kPaired = true"), std::string::npos);
 }
 
+/// A thread has whole rows of up to 36 items of one or two registers, unless few of them are wanted.
+TEST(TemplateKernels, ThreadsSortWholeRowsOfFewElements) {
+  const auto of_length = [](const std::string& source, int length) {
+    return source.find("kLength = " + std::to_string(length) + ";") != std::string::npos;
+  };
+  for (const bool positions : {false, true})
+    for (const DType dtype : {DType::Float16, DType::Float32, DType::Int32})
+      for (const int length : {5, 24, 33, 36}) {
+        EXPECT_TRUE(of_length(sort_source(dtype, positions, length), length));
+        if (length > 16) EXPECT_TRUE(of_length(sort_source(dtype, positions, length, 8), 0));
+      }
+  EXPECT_TRUE(of_length(sort_source(DType::Float32, true, 32), 0));
+  EXPECT_TRUE(of_length(sort_source(DType::Float32, true, 37), 0));
+  EXPECT_TRUE(of_length(sort_source(DType::Float64, true, 33), 0));
+}
+
 /// Sums of rows need no atomic operation on elements, and halves no floats beside them.
 TEST(TemplateKernels, RowsAtIndicesAreListedFirst) {
   for (const DType dtype : {DType::Float32, DType::BFloat16}) {
@@ -126,6 +142,7 @@ TEST(TemplateKernels, CompileForEveryArchitecture) {
     expect_compiles(search_source(DType::Float16), number);
     expect_compiles(sort_source(DType::BFloat16, true, 10000), number);
     expect_compiles(sort_source(DType::Float32, true, 1000000), number);
+    expect_compiles(sort_source(DType::Float32, true, 33), number);
     expect_compiles(sort_source(DType::Float16, true, 100, 2), number);
     expect_compiles(sort_source(DType::Float64, true, 100, 8), number);
     for (const DType dtype : {DType::BFloat16, DType::UInt8, DType::Float64})

@@ -160,12 +160,15 @@ TEST_F(DeviceSort, AgreesWithTheCpuOnShortKeys) {
 /// Rows of which a thread has whole ones: every length, and of items of any size.
 TEST_F(DeviceSort, AgreesWithTheCpuOnRowsOfFewElements) {
   for (const auto& [dtype, lengths] :
-       {std::pair<DType, std::vector<std::int64_t>>{DType::Float32, {1, 2, 3, 5, 11, 16, 17}},
+       {std::pair<DType, std::vector<std::int64_t>>{DType::Float32, {1, 2, 3, 5, 11, 16, 17, 24, 33, 36, 37}},
+        {DType::Int32, {19, 33}},
         {DType::Float64, {8, 9}},
-        {DType::Int8, {7, 12}}})
+        {DType::Float16, {21, 36}},
+        {DType::Int8, {7, 12, 35}}})
     for (const std::int64_t n : lengths) {
       expect_same(dtype, n % 2 == 1, n % 3 == 0, {700, n}, {n, 1}, 1, n);
       expect_same(dtype, n % 2 == 0, n % 3 == 1, {n, 300}, {300, 1}, 0, (n + 1) / 2);
+      expect_same(dtype, n % 2 == 0, n % 3 == 2, {n, 300}, {300, 1}, 0, n);
     }
 }
 
