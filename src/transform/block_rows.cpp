@@ -367,8 +367,9 @@ class BlockRows {
     if (values.are_matrices() && why.reason() == FusionReason::BlocksMeet && again > 0 &&
         cut_again(product, values, again))
       return;
-    if (!values.are_matrices() || !multiplies_rows(product, values))
-      blocks = blocks_of(g_, product, values, costs_, costs_.saved_bytes);
+    blocks = values.are_matrices() && multiplies_rows(product, values)
+                 ? blocks_of(g_, product, values, costs_, costs_.saved_pairs, rows_of_weights(product))
+                 : blocks_of(g_, product, values, costs_, costs_.saved_bytes);
     if (blocks.empty()) return;
     if (reader != kNoNode) {
       notes_.push_back({product, reader, std::move(why)});
@@ -433,6 +434,15 @@ class BlockRows {
     if (!find_tiled_ || g_[product].dims.size() < 3) return false;
     if (tiled_.empty()) tiled_ = find_tiled_(g_);
     return !tiled_[product];
+  }
+
+  /// Rows of weights that are operands: each tile of rows gives a processor one tile of a narrow product, two
+  /// where they take little memory.
+  std::int64_t rows_of_weights(NodeId product) const {
+    constexpr std::int64_t kLittle = 256 << 20;
+    const std::int64_t row_bytes = g_[product].dims.back() * size_of(g_[product].dtype);
+    const std::int64_t busy = costs_.processors * kTile;
+    return std::clamp(kLittle / row_bytes, busy, 2 * busy);
   }
 
   bool multiplies_rows(NodeId product, const RowValues& values) const {
