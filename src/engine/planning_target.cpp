@@ -74,7 +74,7 @@ std::optional<transform::BlockCosts> block_costs(const schedule::Target& target)
                               .half_rows = 1024,
                               .rows_a_term = 4,
                               .saved_bytes = 64 << 20,
-                              .saved_pairs = 64 << 20,
+                              .saved_pairs = 256 << 20,  // which are made again
                               .products = products,
                               .sums = !target.exact};
   if (target.gpu) {
