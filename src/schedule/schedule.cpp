@@ -58,6 +58,9 @@ constexpr std::int64_t kStepsOfScan = 4;        // of a scan along lanes
 // Instructions that combine the lanes of a row and begin the next: of values, of each part of those that have
 // two, and what a logsumexp takes besides that reads its row twice: another value and a logarithm.
 constexpr std::int64_t kCombineValues = 8, kCombineParts = 40, kCombineTwice = 28;
+// The same of a register of lanes that reads its elements twice: an element, the end of its points, which is
+// there once more where the last of them do not fill the lanes, and what combines it with another.
+constexpr std::int64_t kTwiceElement = 14, kTwiceEnd = 60, kTwiceCombine = 45;
 constexpr std::int64_t kRowEnds = 15;  // what a row of its own waits for before its results are made
 
 /// Reductions wait for loads and adds: several registers side by side hide the latency.
@@ -233,6 +236,16 @@ std::int64_t fill_vectors(std::int64_t inside, int lanes, std::int64_t most) {
   return best;
 }
 
+/// Whether columns whose elements are read twice take fewer instructions with some lanes idle than with
+/// `fold` points side by side, whose values are combined at the end. Few points do not make up for that.
+bool ends_take_longer(std::int64_t points, std::int64_t inside, std::int64_t fold, int lanes) {
+  const std::int64_t column = ceil_div(inside, lanes), side = ceil_div(fold * inside, lanes),
+                     rest = ceil_div(points % fold * inside, lanes);
+  const std::int64_t apart = column * (points * kTwiceElement + kTwiceEnd);
+  return apart < (points / fold * side + rest) * kTwiceElement + (side + rest) * kTwiceEnd +
+                     fold * column * kTwiceCombine;
+}
+
 /// Points of the axis `folds` that share the lanes with the axes inside it, in the schedule: where lanes
 /// along these axes alone would be idle, and where enough points are left to make up for combining the lanes.
 bool find_fold(const Facts& f, const Target& t, int lanes, const Extents& e, Schedule& s) {
@@ -255,6 +268,8 @@ bool find_fold(const Facts& f, const Target& t, int lanes, const Extents& e, Sch
   while (s.lanes > lanes && points < kLeastFolds * (s.lanes / inside)) s.lanes /= 2;
   s.fold = fill_vectors(inside, s.lanes, points / kLeastFolds);
   if (points < kLeastFolds * s.fold) return false;
+  if (f.read_twice > 0 && kept_inside == inside && ends_take_longer(points, inside, s.fold, lanes))
+    return false;
   // Each vector of lanes walks all points of an item, or of a chunk: they stay in the second cache.
   const std::int64_t near = ceil_div(e.kept * e.reduced / items * f.loaded_bytes, t.l2_bytes / 4);
   const bool enough = items >= t.threads || e.kept * e.reduced <= kSmallWork;
