@@ -261,7 +261,7 @@ int RegionLowering::axis_apart() const {
 /// the axes count along which they change.
 bool RegionLowering::differs_inside_rows(const Entry& load) const {
   const auto differs = [&](const Index& index) {
-    std::uint64_t axes = axes_changing(p_, index);
+    std::uint64_t axes = axes_changing(p_, index, !p_.nest);
     for (const Term& term : std::span(index.terms, static_cast<std::size_t>(index.n)))
       axes |= p_.space.atom(term.atom).axes;
     return std::ranges::any_of(groups_, [&](const Group& g) { return g.reduced && (g.axes & axes) != 0; });

@@ -86,13 +86,14 @@ int axis_across(const Pulled& p, const std::vector<Group>& groups) {
 
 }  // namespace
 
-std::uint64_t axes_changing(const Pulled& p, const Index& index) {
+std::uint64_t axes_changing(const Pulled& p, const Index& index, bool inside_rows) {
   std::vector<bool> seen(p.entries.size());
   std::uint64_t axes = 0;
   const auto visit = [&](const auto& self, EntryId id) -> void {
     if (seen[id]) return;
     seen[id] = true;
     const Entry& e = p.entries[id];
+    if (inside_rows && e.kind == Entry::Kind::Reduce) return;
     const bool known = e.kind == Entry::Kind::Load || e.kind == Entry::Kind::Iota ||
                        e.kind == Entry::Kind::Op || e.kind == Entry::Kind::Scalar;
     if (!known) axes = ~std::uint64_t{0};
@@ -106,7 +107,7 @@ std::uint64_t axes_changing(const Pulled& p, const Index& index) {
 }
 
 int first_jump(const Pulled& p, const std::vector<Group>& groups, const Index& index) {
-  const std::uint64_t axes = axes_changing(p, index);
+  const std::uint64_t axes = axes_changing(p, index, false);
   const auto changes = [&](const Group& g) { return (g.axes & axes) != 0; };
   return static_cast<int>(std::find_if(groups.begin(), groups.end(), changes) - groups.begin());
 }

@@ -30,8 +30,9 @@ struct Group {
 /// Finds the groups that results walk backwards and whose points may be numbered from the other end.
 void find_backwards(const Pulled& p, std::vector<Group>& groups);
 
-/// The axes along which the values change that an index is made of, as a mask.
-std::uint64_t axes_changing(const Pulled& p, const Index& index);
+/// The axes along which the values change that an index is made of, as a mask. `inside_rows`: what rows are
+/// reduced to does not count.
+std::uint64_t axes_changing(const Pulled& p, const Index& index, bool inside_rows);
 /// The first of these groups along which the values change that an index is made of; their number, where
 /// there is none.
 int first_jump(const Pulled& p, const std::vector<Group>& groups, const Index& index);

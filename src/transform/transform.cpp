@@ -62,6 +62,12 @@ void block(Transformed& t, const BlockCosts& costs, const TiledNodes& tiled) {
   follow(t, dce(t.graph));
 }
 
+/// Whether a graph has the first elements of an order.
+bool orders_rows(const ir::Graph& graph) {
+  return std::ranges::any_of(graph.nodes,
+                             [](const ir::GraphNode& n) { return n.op == ir::Op::sort_with_positions; });
+}
+
 /// Passes that change the order in which values are combined, or where they are stored.
 void transform_for_target(Transformed& t, const Wishes& wishes) {
   if (wishes.sums_batches) {
@@ -121,6 +127,11 @@ Transformed transform(ir::Graph graph, const Wishes& wishes) {
       block(t, *wishes.blocks, wishes.tiled);
     }
     follow(t, sum_products(t.graph));
+  }
+  if (wishes.extremes && wishes.second_extremes && orders_rows(t.graph)) {
+    follow(t, settle_parts(t.graph));
+    follow(t, take_extremes(t.graph, true));  // so that a product is seen to be only reduced
+    follow(t, dce(t.graph));
   }
   if (wishes.finds_products) follow(t, find_products(t.graph, wishes.most_nested));
   if (wishes.writes_out) follow(t, write_out_sums(t.graph, *wishes.writes_out));

@@ -112,6 +112,17 @@ TEST(Lower, RowsOfPairsOfWhichAnElementIsPickedShareATeam) {
   EXPECT_EQ(check_gpu(b), std::vector{Form::Rows});
 }
 
+/// The element at the position that a row's own reduction found, likewise.
+TEST(Lower, RowsOfPairsWithTheElementAtTheirExtremeShareATeam) {
+  GraphBuilder b;
+  const NodeId x = b.leaf(i64, {3000, 1}), y = b.leaf(i64, {1, 264});
+  const NodeId pairs = b.op(Op::abs, {b.op(Op::subtract, {x, y})});
+  const NodeId at = b.reduce(Op::reduce_argmax, pairs, 2);
+  b.root(b.wide(Op::gather, i64, {3000, 1}, {pairs, at}, ir::Gather{1}));
+  b.root(b.reduce(Op::reduce_argmin, b.op(Op::add, {pairs, at}), 2));
+  EXPECT_EQ(check_gpu(b), std::vector{Form::Rows});
+}
+
 TEST(Lower, TransposedReadsGoThroughTiles) {
   for (const DType type : {DType::Int8, DType::Int16, DType::Int32, i64, DType::Bool})
     for (const auto& [rows, columns] :

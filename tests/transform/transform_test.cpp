@@ -44,6 +44,25 @@ TEST(Transform, SharedReductionsAreOne) {
   EXPECT_EQ(std::ranges::count_if(t.graph.nodes, [](const auto& n) { return ir::is_reduce(n.op); }), 2);
 }
 
+/// The first two of an order are reductions, of which a product that they alone read is no more stored than
+/// for others; the first eight want it in memory.
+TEST(Transform, AProductOfWhichTheFirstAreWantedIsWrittenOut) {
+  for (const std::int64_t kept : {1, 2, 8}) {
+    GraphBuilder b;
+    const NodeId product = b.matmul(b.leaf(f, {40, 3}), b.leaf(f, {3, 40})),
+                 x = b.op(Op::multiply, {product, b.scalar(f, 0x3f000000)});
+    const NodeId both = b.add(Op::sort_with_positions, {x}, ir::Sort{1, true}, {.dims = Shape{40, kept}});
+    b.root(b.add(Op::part, {both}, ir::Part{0}, {.dtype = f, .dims = Shape{40, kept}}));
+    const auto before = b.values();
+    const Transformed t = transform(std::move(b.graph), {.finds_products = true,
+                                                         .writes_out = TermCosts{.most_terms = 4},
+                                                         .extremes = true,
+                                                         .second_extremes = true});
+    EXPECT_EQ(before, b.values(t.graph));
+    EXPECT_EQ(std::ranges::count(t.graph.nodes, Op::matmul, &ir::GraphNode::op), kept == 8 ? 1 : 0) << kept;
+  }
+}
+
 /// n nodes: a chain of arithmetic with views, casts and repeated subexpressions.
 GraphBuilder long_trace(NodeId n) {
   GraphBuilder b;
