@@ -351,6 +351,9 @@ class BlockRows {
     const NodeId size = g_.size();
     for (NodeId id = 0; id < size; ++id)
       if (now_[id] != kNoNode && g_[now_[id]].op == Op::matmul) look_at(now_[id]);
+    tiled_.clear();  // scores that others read no more may be tiled now
+    for (std::size_t i = 0; i < firsts_.size(); ++i)
+      if (costs_.products || may_be_weights(firsts_[i])) look_at(firsts_[i], 0);
     return std::move(now_);
   }
 
@@ -358,9 +361,10 @@ class BlockRows {
   void look_at(NodeId product, int again = kMostAgain) {
     const GraphNode& n = g_[product];
     if (n.numel == 0 || g_[n.in[0]].dims.back() == 0) return;
-    if (n.numel * size_of(n.dtype) < costs_.saved_pairs || has_windows(g_, n.in[0])) return;
+    const std::int64_t saved = std::min(costs_.saved_bytes, costs_.saved_pairs);
+    if (n.numel * size_of(n.dtype) < saved || has_windows(g_, n.in[0])) return;
     RowValues values(g_, product, {costs_.products || may_be_weights(product), costs_.sums});
-    std::vector<Block> blocks = blocks_of(g_, product, values, costs_, costs_.saved_pairs);
+    std::vector<Block> blocks = blocks_of(g_, product, values, costs_, saved);
     if (blocks.empty()) return;
     auto [why, reader] = values.find();
     if (!values.reduces() || in_loop(values)) return;
@@ -380,9 +384,9 @@ class BlockRows {
       if (blocks.empty()) return;
       // Whole, the rows' gradients would be stored as well as the rows.
       const std::int64_t rows = values.rows() - blocks.front().rows;
-      const std::int64_t saved =
+      const std::int64_t less =
           2 * rows * (n.numel / values.rows()) * size_of(n.dtype) - bytes_of_sums(values);
-      if (costs_.saved_bytes > 0 && saved < costs_.saved_bytes) return;
+      if (costs_.saved_bytes > 0 && less < costs_.saved_bytes) return;
     }
     Cutter cutter(g_, product, values, std::move(blocks));
     renumber(cutter.run());
@@ -396,26 +400,22 @@ class BlockRows {
     const auto nodes = g_.nodes;
     const auto roots = g_.roots;
     const auto notes = notes_;
-    const Renumbering now = now_;
+    const auto now = now_, firsts = firsts_;
+    const auto tiled = tiled_;
     const int cuts = cuts_;
     const MadeAgain made = make_again(g_, product, values);
     renumber(made.now);
     firsts_.push_back(made.first);
-    firsts_.push_back(made.second);
-    renumber(dce(g_));  // what nobody reads any more would read the scores
-    const NodeId second = firsts_.back();
-    firsts_.pop_back();
-    look_at(second, again - 1);
-    const NodeId first = firsts_.back();
-    firsts_.pop_back();
-    if (cuts_ != cuts) {
-      if (costs_.products || may_be_weights(first)) look_at(first, 0);
-      return true;
-    }
+    const Renumbering living = dce(g_);  // what nobody reads any more would read the scores
+    renumber(living);
+    look_at(living[made.second], again - 1);
+    if (cuts_ != cuts) return true;
     g_.nodes = nodes;
     g_.roots = roots;
     notes_ = notes;
     now_ = now;
+    firsts_ = firsts;
+    tiled_ = tiled;
     return false;
   }
 
@@ -426,7 +426,10 @@ class BlockRows {
     for (NodeId& id : now_) follow(id);
     for (NodeId& id : firsts_) follow(id);
     for (PatternNote& note : notes_) follow(note.first), follow(note.last);
-    tiled_.clear();
+    std::vector<bool> tiled(tiled_.empty() ? 0 : g_.size());
+    for (NodeId id = 0; id < tiled_.size(); ++id)
+      if (tiled_[id] && step[id] != kNoNode) tiled[step[id]] = true;
+    tiled_ = std::move(tiled);
   }
 
   /// Whether a batch of products has values of pairs that no main loop makes tile by tile.
@@ -479,7 +482,7 @@ class BlockRows {
   const TiledNodes& find_tiled_;
   std::vector<PatternNote>& notes_;
   Renumbering now_;
-  std::vector<NodeId> firsts_;  // products that others are made again of, meanwhile
+  std::vector<NodeId> firsts_;  // products that others were made again of
   std::vector<bool> tiled_;     // of the graph as it is; empty: not known
   int cuts_ = 0;
 };
