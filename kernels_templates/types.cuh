@@ -130,8 +130,9 @@ __device__ __forceinline__ To to_int(From x) {
 // The device's conversion saturates, and gives 0 for a NaN.
 template <>
 __device__ __forceinline__ int8 to_int<int8, float>(float x) {
-  const int n = __float2int_rz(x);
-  return int8(n < -128 ? -128 : n > 127 ? 127 : n);
+  int n;
+  asm("cvt.rzi.sat.s8.f32 %0, %1;" : "=r"(n) : "f"(x));
+  return int8(n);
 }
 template <>
 __device__ __forceinline__ int16 to_int<int16, float>(float x) {
@@ -140,8 +141,9 @@ __device__ __forceinline__ int16 to_int<int16, float>(float x) {
 }
 template <>
 __device__ __forceinline__ uint8 to_int<uint8, float>(float x) {
-  const unsigned int n = __float2uint_rz(x);
-  return uint8(n > 255u ? 255u : n);
+  int n;
+  asm("cvt.rzi.sat.u8.f32 %0, %1;" : "=r"(n) : "f"(x));
+  return uint8(n);
 }
 template <>
 __device__ __forceinline__ uint16 to_int<uint16, float>(float x) {
@@ -155,6 +157,22 @@ __device__ __forceinline__ int32 to_int<int32, float>(float x) {
 template <>
 __device__ __forceinline__ uint32 to_int<uint32, float>(float x) {
   return __float2uint_rz(x);
+}
+
+/// The nearest integer; of two neighbours one instruction on some devices.
+template <class To>
+__device__ __forceinline__ To round_to(float x);
+template <>
+__device__ __forceinline__ int8 round_to<int8>(float x) {
+  int n;
+  asm("cvt.rni.sat.s8.f32 %0, %1;" : "=r"(n) : "f"(x));
+  return int8(n);
+}
+template <>
+__device__ __forceinline__ uint8 round_to<uint8>(float x) {
+  int n;
+  asm("cvt.rni.sat.u8.f32 %0, %1;" : "=r"(n) : "f"(x));
+  return uint8(n);
 }
 
 /// NaN if either is NaN; of zeros the second.

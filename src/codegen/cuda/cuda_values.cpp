@@ -61,6 +61,11 @@ std::string CudaEmitter::spell(ExprId e, F operand) {
       return cat('(', type, operand(high.a), ") < ", type, operand(high.b), "))");
     }
   }
+  if (n.prim == Prim::Cast && (n.type == DType::Int8 || n.type == DType::UInt8) && facts_.uses[n.a] <= 1) {
+    const ExprNode whole = pool_[n.a];
+    if (whole.prim == Prim::RoundEven && whole.type == DType::Float32 && pool_[whole.a].prim != Prim::Const)
+      return cat("round_to<", cuda_type(n.type), ">(", operand(whole.a), ')');
+  }
   const bool index = is_index(e);
   if (index && n.prim == Prim::CastInRange) return cat(index_type(), '(', operand(n.a), ')');
   bool of_indices = false;  // its operands are indices

@@ -451,6 +451,20 @@ std::string without_ptx(std::string source) {
   static const std::regex write(
       R"re(asm volatile\("st\.relaxed\.gpu\.global\.u32 \[%0\], %1;" ::"l"\((\w+)\), "r"\((\w+)\) : "memory"\))re");
   source = std::regex_replace(source, write, "*$1 = $2");
+  struct Bytes {
+    const char *name, *low, *high;
+  };
+  struct Rounding {
+    const char *name, *function;
+  };
+  for (const auto& [type, low, high] : {Bytes{"s8", "-128", "127"}, Bytes{"u8", "0", "255"}})
+    for (const auto& [rounding, function] : {Rounding{"rni", "rintf"}, Rounding{"rzi", "truncf"}}) {
+      const std::regex one(std::string(R"re(asm\("cvt\.)re") + rounding + R"re(\.sat\.)re" + type +
+                           R"re(\.f32 %0, %1;" : "=r"\((\w+)\) : "f"\((\w+)\)\))re");
+      source = std::regex_replace(source, one,
+                                  std::string("$1 = $2 != $2 ? 0 : int(fminf(fmaxf(") + function + "($2), " +
+                                      low + "), " + high + "))");
+    }
   static const std::regex dynamic(R"re(extern __shared__ (\w+) (\w+)\[\];)re");  // 128 KiB of it
   source = std::regex_replace(source, dynamic, "static $1 $2[(1 << 17) / sizeof($1)];");
   static const std::regex two(
