@@ -91,6 +91,15 @@ __device__ __forceinline__ void store(T* p, const vec<T, N>& x, int left) {
     if (v < left) p[v] = x.at[v];
 }
 
+/// The same where those from `from` on, up to `left`, are there.
+template <int N, class T>
+__device__ __forceinline__ void store(T* p, const vec<T, N>& x, int from, int left) {
+  if (from <= 0 && left >= N) return store(p, x);
+#pragma unroll
+  for (int v = 0; v < N; ++v)
+    if (v >= from && v < left) p[v] = x.at[v];
+}
+
 /// N elements that begin anywhere, by the accesses of load() that they lie in: each of these holds one of
 /// them, so that none goes beyond the memory that the elements are in. (Allocations begin at multiples of 16
 /// bytes.)

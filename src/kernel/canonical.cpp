@@ -95,6 +95,7 @@ class Canonical {
     if (!grid) out.extent = expr(l.extent);
     for (ExprId& e : out.inits) e = expr(e);
     out.condition = expr(l.condition);
+    out.early = expr(l.early);
     out.var = vars_.meet(l.var).first;
     for (std::uint32_t& a : out.accs) a = acc(a);
     out.body = block(l.body);

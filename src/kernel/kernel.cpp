@@ -133,6 +133,7 @@ class KeyWriter {
     for (ExprId e : l.inits) more.push_back(e == kNoExpr ? kNoExpr : number(e));
     if (!l.inits.empty() && l.kind != LoopKind::While) more.push_back(kNoExpr);
     if (l.kind == LoopKind::While && l.condition != kNoExpr) more.push_back(number(l.condition));
+    if (l.early != kNoExpr) more.insert(more.end(), {kNoExpr, kNoExpr, number(l.early)});
     put(static_cast<std::uint64_t>(Stmt::Kind::Loop) | static_cast<std::uint64_t>(l.kind) << 8 |
         std::uint64_t{l.lanes} << 16 | std::uint64_t{l.var} << 32);
     put(extent | std::uint64_t{l.accs.size()} << 32 | std::uint64_t{l.steps} << 48 |

@@ -105,6 +105,9 @@ struct LoopDecl {
   // Where threads share it. Serial, not 0: divides the extent; so many elements along it are one aligned load
   std::uint16_t steps = 0;  // Vector: extent <= team / rows · lanes · steps; 0: not known
   bool ragged = false;      // Vector: the extent need not be a multiple of lanes
+  // Vector, where threads share it, ragged: elements by which its first vector begins before the first
+  // iteration, fewer than lanes, so that vectors begin where those of memory do; or none
+  ExprId early = kNoExpr;
   bool again = false;  // Vector, of a CPU: there are no fewer iterations than lanes, and they may be made
                        // more than once: the last vector may begin early
 };

@@ -232,6 +232,7 @@ class Printer {
       }
       const LoopDecl& l = k_.loops[s.target];
       if (l.extent != kNoExpr && l.kind != LoopKind::Grid) count(l.extent, depth);
+      if (l.early != kNoExpr) count(l.early, depth);
       var_depth_[l.var] = depth + 1;
       for (ExprId e : l.inits) count(e, depth);
       if (l.kind == LoopKind::While) {
@@ -289,6 +290,7 @@ class Printer {
     head += cat(" i", l.var);
     if (l.kind != LoopKind::Grid) head += " < " + operand(l.extent);
     if (l.again) head += " again";
+    if (l.early != kNoExpr) head += " early " + operand(l.early);
     for (std::size_t i = 0; i < l.accs.size(); ++i) {
       const AccDecl& a = k_.accs[l.accs[i]];
       head += cat(i ? ", a" : "  reducing a", l.accs[i], ": ", monoid_name(a), " ", info(a.type).short_name);
@@ -336,6 +338,7 @@ class Printer {
     if (l.extent != kNoExpr && l.kind != LoopKind::Grid) collect(l.extent, depth);
     for (ExprId e : l.inits) collect(e, depth);
     collect(l.condition, depth);
+    collect(l.early, depth);
     for (const Stmt& inner : l.body) collect(inner, depth);
   }
 

@@ -35,6 +35,7 @@ Kernel specialise(const Kernel& kernel, std::span<const std::int64_t> params) {
   for (LoopDecl& l : out.loops) {
     l.extent = moved(l.extent);
     l.condition = moved(l.condition);
+    l.early = moved(l.early);
     for (ExprId& e : l.inits) e = moved(e);
     move_all(l.body);
   }

@@ -162,6 +162,10 @@ class Verifier {
                       " has no one end");
     if (l.kind != LoopKind::Grid && l.extent != kNoExpr)
       KILN_CHECK_THAT(use(l.extent) == DType::Int64, "extent of loop ", s.target);
+    if (l.early != kNoExpr)
+      KILN_CHECK_THAT(
+          l.kind == LoopKind::Vector && l.ragged && k_.threads.block > 0 && use(l.early) == DType::Int64,
+          "where the vectors of loop ", s.target, " begin");
     KILN_CHECK_THAT(l.inits.size() == l.accs.size() || (l.inits.empty() && !is_while), "loop ", s.target,
                     " has other initial values");
     KILN_CHECK_THAT(l.inits.empty() || is_while || k_.threads.block > 0,

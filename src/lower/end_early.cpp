@@ -36,6 +36,7 @@ class Body {
     for (const ExprId e : l.inits) visit(e);
     visit(l.extent);
     visit(l.condition);
+    visit(l.early);
     bool good = true;
     for (const Stmt& s : l.body) {
       if (s.kind == Stmt::Kind::Loop) {

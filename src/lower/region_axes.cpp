@@ -483,8 +483,9 @@ int RegionLowering::vector_elements() const {
 
 /// Adjacent elements that 16-byte accesses take at once along all groups as one: of every output and of the
 /// loads that walk the groups so, of which there must be one; few others, which each lane makes for itself.
-/// 1: not so.
-int RegionLowering::flat_vector_elements() const {
+/// 1: not so. `rows`: of rows of the last axes, where all that lies along the last one lies so; others'
+/// elements would be loaded one by one at places that are a vector apart.
+int RegionLowering::flat_vector_elements(bool rows) const {
   const auto flat = [&](const Entry& e) { return e.predicates < 0 && runs_through(e.index); };
   std::int64_t narrowest = kAccessBytes, widest = 1;
   const auto count = [&](NodeId node) {
@@ -493,17 +494,19 @@ int RegionLowering::flat_vector_elements() const {
   };
   int loads = 0, others = 0;
   for (const Entry& e : p_.entries) {
-    if (e.kind != Entry::Kind::Load) continue;
+    if (e.kind != Entry::Kind::Load || (rows && !walks(e.index, groups_.back()))) continue;
     ++(flat(e) ? loads : others);
     if (flat(e)) count(e.node);
   }
   for (const auto& o : p_.outputs) {
+    if (rows && o.row) continue;
     if (o.placed || !runs_through(o.at)) return 1;
     count(o.node);
   }
   const std::int64_t elements =
       std::min({kAccessBytes / narrowest, 2 * kAccessBytes / widest, std::int64_t{8}});
-  if (loads == 0 || others > kMostScalarLoads || elements <= 1) return 1;
+  if (loads == 0 || others > (rows ? 0 : kMostScalarLoads) || elements <= 1) return 1;
+  if (rows && widest >= kNarrowBytes) return 1;  // single elements are read as fast
   for (const Entry& e : p_.entries) {
     if (e.kind != Entry::Kind::Load || !flat(e)) continue;
     const GraphNode& n = g_[e.node];

@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <array>
 #include <numeric>
+#include <utility>
 #include <vector>
 
 namespace kiln::lower {
@@ -105,7 +106,35 @@ void RegionLowering::find_bunch(schedule::Facts& f) const {
     add(e.node, n.op == Op::leaf ? g_.args[static_cast<std::size_t>(n.arg)].alignment : 0, e.index);
   }
   f.bunch_bytes = static_cast<int>(bytes);
-  f.bunch_vector = aligned || !target_.gpu ? static_cast<int>(elements) : 1;
+  if (!aligned && target_.gpu && slab) elements = 1;
+  if (!aligned && target_.gpu)
+    while (elements > 1 && !bunches_in_runs(elements)) elements /= 2;
+  f.bunch_vector = static_cast<int>(elements);
+}
+
+/// Whether vectors of so many elements lie within the runs of the last group, which is kept, and begin where
+/// those of memory do, although the slabs of a GPU's bunch do not lie one after the other, are there for a
+/// part of the points or go backwards.
+bool RegionLowering::bunches_in_runs(std::int64_t elements) const {
+  if (groups_.back().reduced || groups_.back().backwards || groups_.back().extent % elements != 0)
+    return false;
+  for (const Entry& e : p_.entries)
+    if (bunched(e) && (!begins_whole(e, elements) || lanes_decide(e, elements))) return false;
+  return std::ranges::all_of(p_.outputs, [&](const Pulled::Output& o) {
+    bool aligned = true;
+    return o.row || (!o.placed && o.at.coef(groups_.back().last) == 1 && o.at.c % elements == 0 &&
+                     runs_along_last_group(o.at, elements, aligned) && aligned);
+  });
+}
+
+/// … and whether the bunch at hand is copied by such vectors: it could not be as one stretch.
+bool RegionLowering::bunches_by_runs() const {
+  if (!target_.gpu || s_.form != Form::Bunch || s_.run_lanes == 1) return false;
+  const auto stretch = [&](const Index& index) { return runs_through(index) && index.c % s_.run_lanes == 0; };
+  return std::ranges::any_of(
+             p_.entries,
+             [&](const Entry& e) { return bunched(e) && (e.predicates >= 0 || !stretch(e.index)); }) ||
+         std::ranges::any_of(p_.outputs, [&](const Pulled::Output& o) { return !o.row && !stretch(o.at); });
 }
 
 /// Where the element at hand is in a tile. One element is left out behind as many as there are banks, so that
@@ -135,10 +164,12 @@ std::uint32_t RegionLowering::bunch_tile(DType type, std::int64_t elements) {
 Stmt RegionLowering::copy_loop(const Range& elements, const Fill& fill) {
   std::vector<int> all(groups_.size());
   std::iota(all.begin(), all.end(), 0);
+  const int lanes = std::exchange(s_.lanes, bunches_by_runs() ? s_.run_lanes : s_.lanes);
   const Stmt made = lane_loop(elements, all, [&](Body& body) {
     bunch_at_ = lane_;
     fill(body);
   });
+  s_.lanes = lanes;
   bunch_at_ = position_ = {};
   LoopDecl& l = k_.loops[made.target];
   l.lanes = static_cast<std::uint16_t>(s_.run_lanes);

@@ -172,6 +172,10 @@ schedule::Facts RegionLowering::facts(std::span<const schedule::Facts::Axis> axe
     f.flat_vector = flat_vector_elements();
     find_windows(f);
   }
+  if (target_.gpu && !target_.strict && (phases_ > 0 || !scans_.empty()) && groups_.back().reduced &&
+      std::ranges::is_partitioned(groups_, [](const Group& g) { return !g.reduced; }) &&
+      std::ranges::none_of(groups_, [](const Group& g) { return g.backwards; }))
+    f.row_vector = flat_vector_elements(true);
   if (target_.gpu && scans_.empty() && f.window + f.window_rounds == 0 && !groups_.back().reduced &&
       loads_elements(f))
     f.vector = f.flat_vector = 1;

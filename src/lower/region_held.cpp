@@ -23,7 +23,7 @@ void RegionLowering::hold_columns(Body& into, const Range& columns) {
   const std::int64_t elements = s_.run / bytes;
   const std::vector<int> rows = reduced_groups();
   std::vector<std::int32_t> staged(p_.entries.size(), -1);
-  into.push_back(lane_loop(columns, {s_.lane_axis}, [&](Body& body) {
+  into.push_back(lane_loop(columns, column_groups(), [&](Body& body) {
     std::vector<LoopDecl> nest =
         s_.together && rows.size() > 1 ? open_together(rows, {}, false, 0) : open_nest(rows, {});
     nest.front().rows = static_cast<std::uint16_t>(s_.rows);

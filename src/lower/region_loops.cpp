@@ -139,7 +139,7 @@ Stmt RegionLowering::lane_loop(const Range& range, Groups axes, const Fill& fill
   along_.assign(axes.begin(), axes.end());
   // Where no vector crosses the end of the last group, all that the other groups' coordinates are part of is
   // the vector's. Not where vectors are of all groups as one: operands that are not may begin anywhere.
-  const bool whole = target_.gpu && s_.form != Form::Bunch && axes.size() > 1 &&
+  const bool whole = target_.gpu && (s_.form != Form::Bunch || bunches_by_runs()) && axes.size() > 1 &&
                      axes.back() == last_group() && s_.lanes > 1 && !s_.ragged &&
                      groups_.back().extent % s_.lanes == 0;
   whole ? place_together(axes, range.first, lane_, true) : decompose(at, axes);
@@ -155,6 +155,7 @@ void RegionLowering::put_on_lanes(LoopDecl& loop) const {
   loop.lanes = static_cast<std::uint16_t>(s_.lanes);
   loop.steps = static_cast<std::uint16_t>(s_.steps);
   loop.ragged = s_.ragged;
+  if (s_.early) loop.early = early_.id;
   if (s_.windows) loop.rows = static_cast<std::uint16_t>(s_.steps * (s_.lanes > 1 ? s_.lanes : kWarp));
 }
 
@@ -312,7 +313,7 @@ void RegionLowering::phase_body(Body& body) {
 /// group, so that the coordinates of the others are those of its number.
 void RegionLowering::place_together(Groups order, E first, E at, bool vector) {
   const E position = first ? first + at : at;
-  if (!vector || s_.lanes == 1) return decompose(position, order);
+  if (!vector || s_.lanes == 1 || s_.early) return decompose(position, order);
   const std::int64_t last = groups_[static_cast<std::size_t>(order.back())].extent;
   KILN_CHECK_THAT(last % s_.lanes == 0, "vectors across the ends of rows");
   E number = kernel::index_div(at, konst(s_.lanes));
@@ -447,6 +448,10 @@ void RegionLowering::build_rows() {
   const std::vector<int> kept = kept_groups({s_.tile_axis});
   const auto [item, tiles] = enter_tile(var(grid.var));
   if (!kept.empty()) decompose(item, kept);
+  if (s_.early) {
+    const E begin = item * whole_of(reduced_groups());
+    early_ = begin - kernel::index_div(begin, konst(s_.lanes)) * konst(s_.lanes);
+  }
   const std::int64_t lanes = std::int64_t{s_.lanes} * std::max<int>(1, s_.threads.team);
   if (s_.tile > 1 && (!target_.gpu || added_up(reduced_groups(), false, lanes) <= schedule::kAddedByTeam))
     bounded_.assign(k_.accs.size(), true);

@@ -139,7 +139,7 @@ class RegionLowering {
   bool walks_back(const Index& index) const { return index.coef(groups_.back().last) == -1; }
   bool runs_along_last_group(const Index& index, std::int64_t elements, bool& aligned) const;
   int vector_elements() const;
-  int flat_vector_elements() const;
+  int flat_vector_elements(bool rows = false) const;
   bool is_window(const Entry& e, std::int64_t elements) const;
   bool begins_whole(const Entry& e, std::int64_t elements) const;
   bool lanes_decide(const Entry& e, std::int64_t elements) const;
@@ -396,13 +396,12 @@ class RegionLowering {
   void build_tiled_columns();
   bool runs_through(const Index& index) const;
   bool bunched(const Entry& e) const;
-  bool runs_in_slabs(const Index& index) const;
+  bool runs_in_slabs(const Index& index) const, bunches_in_runs(std::int64_t elements) const;
   void find_bunch(schedule::Facts& f) const;
   E bunch_index(DType type);
   std::uint32_t bunch_tile(DType type, std::int64_t elements);
   Stmt copy_loop(const Range& elements, const Fill& fill);
-  bool one_for_a_slab(const Entry& e) const;
-  bool read_by_slabs(const Entry& e) const;
+  bool one_for_a_slab(const Entry& e) const, read_by_slabs(const Entry& e) const, bunches_by_runs() const;
   std::vector<int> slab_groups(bool reduced_too = true) const;
   E turned_index(Groups inside, DType type);
   E result_index(const Pulled::Output& o);
@@ -578,8 +577,8 @@ class RegionLowering {
       tile_accs_;              // of each row of the tile: the accumulators of the reductions
   std::vector<bool> bounded_;  // accumulators that combine few values
   bool loads_repeat_ = false;  // all of them: more time goes into what is made of elements than into reading
-  E batch_row_, inner_;       // the row in its batch; position inside a row, if one loop is over all its axes
-  E tile_row_, tile_column_;  // Tiles: position in the tile
+  E batch_row_, inner_, early_;  // the row in its batch; the position inside a row; see LoopDecl::early
+  E tile_row_, tile_column_;     // Tiles: position in the tile
   E bunch_first_, bunch_at_, bunch_shift_;  // Bunch: its first element; the one being copied; see bunch_index
   std::map<NodeId, std::uint32_t> bunch_out_;  // where results wait until they are copied to memory
   std::uint32_t sums_buffer_ = 0;  // Product: the sums, and where the row at hand begins among them

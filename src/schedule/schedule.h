@@ -89,6 +89,7 @@ struct Facts {
   std::int64_t row_bytes_out = 0;  // bytes of the largest result of a reduction that lies along the last axis
   int row_narrowest = 8;           // bytes of an element of such, the fewest
   int flat_vector = 1;  // GPU: of the whole domain as one, where full operands have it so in memory
+  int row_vector = 1;   // GPU: the same of rows that begin anywhere, where they lie one after the other
   int window = 0;       // GPU: the same where results have it so and operands begin anywhere in a row, or are
                         // there for a part of the points; 0: none is so
   int window_rounds = 0;  // … by elements: of a warp, a run
@@ -159,6 +160,7 @@ struct Schedule {
   kernel::Threads threads;
   int steps = 0;         // of each Vector loop, when its extent is bounded
   bool ragged = false;   // Vector loops may end inside a vector
+  bool early = false;    // … and begin inside one, each where the row's memory does
   bool windows = false;  // a map's operands begin anywhere in a row: see Facts::window
 
   friend bool operator==(const Schedule&, const Schedule&) = default;

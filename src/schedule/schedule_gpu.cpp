@@ -44,9 +44,10 @@ constexpr int kChains = 2, kChainsByElements = 3;  // rows for each multiprocess
 constexpr std::int64_t kFewRows = 512;             // scanned by the largest blocks
 constexpr int kWaves = 4;                          // blocks a multiprocessor when work is cut freely
 
-constexpr int kFewColumns = 16;  // of a scan, which would leave half of a warp idle
-constexpr int kNarrow = 8;       // threads across columns that are vectors (128 bytes a row), or few
-constexpr int kLeastRows = 8;    // of a part of a team
+constexpr int kFewColumns = 16;          // of a scan, which would leave half of a warp idle
+constexpr int kNarrow = 8;               // threads across columns that are vectors (128 bytes a row), or few
+constexpr int kLeastRows = 8;            // of a part of a team
+constexpr std::int64_t kLeastRun = 128;  // bytes that are read from memory as fast as more
 constexpr std::int64_t kMostColumns = 112 << 10;  // bytes of columns that a block keeps to read them again
 constexpr int kColumnRegisters = 40;  // of a thread: loads in flight and accumulators of its columns
 
@@ -141,6 +142,22 @@ bool read_row(std::int64_t row, bool only, const Facts& f, Schedule& s) {
   return true;
 }
 
+/// The first of the kept axes that share the lanes where the last one's vectors leave many of a team idle:
+/// those behind the reduced axes; of few rows, which a thread has alone, all. -1: the last axis fills them,
+/// or a second stage is wanted.
+int joined_from(const Facts& f, const Extents& e, int lanes) {
+  const bool cut = f.phases == 1 && !f.stores_full, few = e.reduced < kLeastRows;
+  if (f.states > 0 || f.guarded || e.kept < kBlock * std::int64_t{lanes} ||
+      (cut && e.reduced >= kShortColumn))
+    return -1;
+  const int last = static_cast<int>(f.axes.size()) - 1;
+  int behind = last;
+  while (behind > 0 && !f.axes[static_cast<std::size_t>(behind - 1)].reduced) --behind;
+  const std::int64_t vectors = ceil_div(f.axes.back().extent, lanes), team = few ? kBlock : kWarp;
+  if (8 * vectors > 7 * ceil_div(vectors, team) * team || e.kept == f.axes.back().extent) return -1;
+  return few ? 0 : behind < last ? behind : -1;
+}
+
 /// Short rows, or short columns, that lie close together: a block takes as many as it has room for, one for
 /// each thread at least, and keeps their elements in shared memory. Few sizes of it: each is a kernel of its
 /// own. False where rows are long or few, or a team's vectors do as well.
@@ -155,6 +172,10 @@ bool bunch_rows(const Facts& f, const Target& t, Schedule& s) {
   const bool last_reduced = f.axes.back().reduced;
   if (f.scans && last_reduced && f.bunch_vector == 1 && reduced <= kShortRow) return false;
   if (last_reduced && s.lanes > 1 && s.lanes >= f.bunch_vector && reduced > kFewVectors * s.lanes)
+    return false;
+  // Few rows of vectors are a thread's, in registers or shared memory.
+  if (!last_reduced && !f.scans && !narrow_accesses(f, s.lanes) && reduced < kLeastRows &&
+      f.axes.back().extent * f.loaded_bytes >= kLeastRun)
     return false;
   if (outer * rows < kBlock) return false;
   struct Size {
@@ -191,6 +212,19 @@ bool bunch_rows(const Facts& f, const Target& t, Schedule& s) {
   return false;
 }
 
+/// Rows of narrow elements that begin anywhere are taken by the vectors of memory that they lie in, of which
+/// the first and the last may have elements of others. Not short rows, of which these would be too many, nor
+/// what combines several elements at a time. Returns the elements that a team must have room for.
+std::int64_t begin_early(const Facts& f, const Extents& e, Schedule& s) {
+  constexpr int kLeastVectors = 64;
+  const bool wider = f.row_vector > s.lanes && f.prims < kLongBody;
+  if (!wider || f.in_parts || f.states > 0 || f.levels > 1 || e.reduced < kLeastVectors * f.row_vector)
+    return e.reduced;
+  s.lanes = f.row_vector;
+  s.ragged = s.early = true;
+  return e.reduced + s.lanes - 1;
+}
+
 /// A scan along rows is a team's, step after step; down columns, and along short rows, each thread has its
 /// own.
 Schedule schedule_scan(const Facts& f, const Target& t, const Extents& e, Schedule s) {
@@ -219,6 +253,7 @@ Schedule schedule_scan(const Facts& f, const Target& t, const Extents& e, Schedu
     return s;
   }
   s.form = Form::Rows;
+  if (!f.scans_of_scans && e.reduced_axes == 1) begin_early(f, e, s);
   if (e.reduced <= 8 * s.lanes * 4)
     s.threads = {128, 8};
   else if (e.reduced <= 32 * s.lanes * (e.kept >= std::int64_t{t.threads} * kBusy / 8 ? 128 : 16))
@@ -403,6 +438,7 @@ bool reduce_alone(const Facts& f, const Extents& e, Schedule& s) {
                                           (idle && e.reduced <= kIdleColumn));
   const bool short_rows = e.last_reduced && e.reduced <= kShortRow;
   if (!(narrow || short_rows) || e.kept < kBlock || f.states > 0) return false;
+  if (s.lanes > 1 && !e.last_reduced && joined_from(f, e, s.lanes) >= 0) return false;
   s.form = Form::Columns;
   s.kept_from = 0;
   s.lanes = s.steps = 1;
@@ -435,8 +471,8 @@ Schedule schedule_rows(const Facts& f, const Target& t, const Extents& e, bool c
   s.form = Form::Rows;
   s.tile = 1;
   s.together = e.reduced_axes > 1;
-  if (cut ? read_row(e.reduced, e.kept == 1, f, s) : hold_row(e.reduced, e.kept == 1, s.lanes, f, s))
-    return s;
+  const std::int64_t row = begin_early(f, e, s);
+  if (cut ? read_row(row, e.kept == 1, f, s) : hold_row(row, e.kept == 1, s.lanes, f, s)) return s;
   // Parts take long to combine: warps go further where they are many.
   const bool far =
       cut && f.in_parts && s.lanes == 1 && e.reduced <= 32 * 128 && e.kept >= t.threads * kBusy / 8;
@@ -449,15 +485,20 @@ Schedule schedule_rows(const Facts& f, const Target& t, const Extents& e, bool c
 
 /// Reductions down columns: a team has adjacent columns, and its parts share the rows. `cut` as above.
 Schedule schedule_columns(const Facts& f, const Target& t, const Extents& e, bool cut, Schedule s) {
-  const std::int64_t columns = f.axes.back().extent;
+  std::int64_t columns = f.axes.back().extent;
   s.form = Form::Columns;
   s.steps = 1;
   if (f.apart >= 0 && cut && tile_results(f, t, e, s)) return s;
   s.together = e.reduced_axes > 1 && f.states == 0;
   const int whole_lanes = s.lanes;
   s.lanes = column_lanes(f, s.lanes);
+  s.kept_from = joined_from(f, e, s.lanes);
+  for (int g = static_cast<int>(f.axes.size()) - 1; s.kept_from >= 0 && g-- > s.kept_from;)
+    if (const Facts::Axis& a = f.axes[static_cast<std::size_t>(g)]; !a.reduced) columns *= a.extent;
   const std::int64_t outer = s.together ? e.reduced : e.outermost;
   int width = share_rows(f, t, ceil_div(columns, s.lanes), e.kept / columns, outer, whole_lanes / s.lanes, s);
+  // No lane is idle so; but small blocks are too few at a time for all multiprocessors.
+  if (s.kept_from >= 0 && s.rows == 1 && e.kept / s.lanes >= std::int64_t{t.threads} * kBusy) width = kBlock;
   if (!cut && f.states == 0) hold_columns(f, t, e.reduced, width, s);
   const int block = width * s.rows;
   s.threads = {static_cast<std::uint16_t>(block), static_cast<std::uint16_t>(block)};

@@ -128,5 +128,23 @@ TEST(CudaAhead, FewColumnsOfPairsShareTheLanes) {
   }
 }
 
+/// Rows that begin anywhere are loaded and stored by the vectors of memory that they lie in; only their own
+/// elements are combined.
+TEST(CudaAhead, RowsThatBeginAnywhereGoByVectorsOfMemory) {
+  GraphBuilder b;
+  const GraphBuilder::Extents dims{90000, 769};
+  const NodeId x = b.leaf(DType::BFloat16, dims), wide = b.cast(x, f32),
+               most = b.reduce(Op::reduce_max, b.op(Op::abs, {wide}), 2);
+  const NodeId whole = b.op(Op::round, {b.op(Op::divide, {wide, b.broadcast(most, dims)})});
+  b.root(b.cast(whole, DType::Int8));
+  const auto list = sources(b);
+  ASSERT_EQ(list.size(), 1u);
+  EXPECT_NE(list[0].find("= load<8>(in0 + "), std::string::npos) << list[0];
+  EXPECT_NE(list[0].find(", from, left);"), std::string::npos) << list[0];
+  EXPECT_NE(list[0].find("if (v >= from && v < left) a"), std::string::npos) << list[0];
+  EXPECT_NE(list[0].find("round_to<int8>("), std::string::npos) << list[0];
+  compiles(list);
+}
+
 }  // namespace
 }  // namespace kiln::codegen

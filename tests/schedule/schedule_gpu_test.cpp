@@ -155,5 +155,68 @@ TEST(Schedule, HeldRowsOfAnyLengthFillHalfOfAGpusBlocks) {
   EXPECT_LE(sizes.size(), 9u);
 }
 
+/// … by the vectors of memory where all operands lie so, and rows have several.
+TEST(Schedule, RowsOfAGpuThatBeginAnywhereAreTakenByVectorsOfMemory) {
+  const Target t = gpu_target();
+  const auto scheduled = [&](std::int64_t row, int row_vector, const auto& change) {
+    const Facts::Axis axes[] = {{10000, false}, {row, true}};
+    Facts f;
+    f.axes = axes;
+    f.phases = 1;
+    f.stores_full = true;
+    f.prims = 4;
+    f.loads = f.row_loads = 1;
+    f.row_vector = row_vector;
+    change(f);
+    return std::get<Schedule>(schedule(f, t));
+  };
+  const auto as_is = [](Facts&) {};
+  const Schedule s = scheduled(769, 8, as_is);
+  EXPECT_TRUE(s.early && s.ragged);
+  EXPECT_EQ(s.lanes, 8);
+  EXPECT_GE(std::int64_t{s.threads.team} * s.steps * s.lanes, 769 + 7);
+  for (std::int64_t row = 512; row < 20000; row += 61)  // a vector more where none begins at the row
+    if (const Schedule held = scheduled(row, 8, as_is); held.steps > 0)
+      ASSERT_GE(std::int64_t{held.threads.team} * held.steps * held.lanes, row + 7) << row;
+  EXPECT_FALSE(scheduled(769, 1, as_is).early);  // operands lie otherwise
+  EXPECT_FALSE(scheduled(511, 8, as_is).early);
+  EXPECT_FALSE(scheduled(769, 8, [](Facts& f) { f.in_parts = true; }).early);
+  EXPECT_FALSE(scheduled(776, 8, [](Facts& f) { f.vector = 8; }).early);
+  EXPECT_TRUE(scheduled(774, 8, [](Facts& f) { f.vector = f.widest_bytes = 2; }).early);
+  const Schedule scan = scheduled(1025, 8, [](Facts& f) {
+    f.phases = 0;
+    f.scans = true;
+    f.widest_bytes = 1;
+  });
+  EXPECT_TRUE(scan.early);
+  EXPECT_EQ(scan.lanes, 8);
+}
+
+/// Short rows of kept axes would leave threads without a column.
+TEST(Schedule, ShortColumnsOfAGpuShareTheLanesWithTheKeptAxesBeforeThem) {
+  const Target t = gpu_target();
+  const auto scheduled = [&](std::vector<Facts::Axis> axes, int vector = 4) {
+    Facts f;
+    f.axes = axes;
+    f.phases = 2;
+    f.stores_full = true;
+    f.prims = 4;
+    f.loads = 1;
+    f.loaded_bytes = 4;
+    f.vector = vector;
+    f.bunch_bytes = 8;
+    return std::get<Schedule>(schedule(f, t));
+  };
+  const Schedule few = scheduled({{3, true}, {1525200, false}, {12, false}});
+  EXPECT_EQ(few.kept_from, 0);
+  EXPECT_EQ(few.lanes, 4);
+  EXPECT_EQ(few.threads.team, 256);
+  EXPECT_GT(few.run, 0);  // they are held
+  EXPECT_EQ(scheduled({{1525200, false}, {3, true}, {40, false}}).kept_from, 0);
+  EXPECT_EQ(scheduled({{30, true}, {152520, false}, {12, false}}).kept_from, 1);
+  EXPECT_EQ(scheduled({{30, true}, {1525, false}, {4096, false}}).kept_from, -1);  // they fill the lanes
+  EXPECT_EQ(scheduled({{3, true}, {1525200, false}}).kept_from, -1);
+}
+
 }  // namespace
 }  // namespace kiln::schedule

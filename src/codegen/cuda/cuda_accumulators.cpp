@@ -183,7 +183,11 @@ void CudaEmitter::update(const Stmt& st) {
   if (is_scan(st.target)) return scan_alone(st);
   if (gather(st)) return;
   const std::string place = s.lanes ? "[v]" : "", acc = s.name + place;
-  const std::string on = on_.empty() ? std::string() : cat("if (", on_, ") "), to = on + acc;
+  const std::string cut = lanes_there(),
+                    on = !on_.empty()   ? cat("if (", on_, ") ")
+                         : !cut.empty() ? cat("if (", cut, ") ")
+                                        : std::string(),
+                    to = on + acc;
   const std::string add_compensated =
       s.lost.empty() ? "" : cat(on, "add_compensated(", acc, ", ", s.lost, place, ", ");
   const ExprNode product = pool_[st.value];

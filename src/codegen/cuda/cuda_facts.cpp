@@ -38,6 +38,7 @@ std::vector<int> count_uses(const Kernel& k, std::span<const ExprId> results) {
       if (s.kind == Stmt::Kind::Loop) {
         visit(visit, k.loops[s.target].extent);
         visit(visit, k.loops[s.target].condition);
+        visit(visit, k.loops[s.target].early);
         for (ExprId init : k.loops[s.target].inits) visit(visit, init);
         self(self, k.loops[s.target].body);
         continue;

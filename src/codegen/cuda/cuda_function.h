@@ -8,8 +8,8 @@
 // Invariant: text goes to the innermost open scope, or to an enclosing one whose loop has not been closed
 // yet; so it stands before everything that may use it.
 //
-// The class is implemented by topic: cuda_c.cpp (the file), cuda_loops.cpp, cuda_values.cpp, cuda_memory.cpp,
-// cuda_windows.cpp, cuda_accumulators.cpp, cuda_relative.cpp, cuda_running.cpp.
+// The class is implemented by topic: cuda_c.cpp (the file), cuda_loops.cpp, cuda_cut.cpp, cuda_values.cpp,
+// cuda_memory.cpp, cuda_windows.cpp, cuda_accumulators.cpp, cuda_relative.cpp, cuda_running.cpp.
 #pragma once
 
 #include "codegen/cuda/cuda_expr.h"
@@ -75,6 +75,8 @@ class CudaEmitter {
     Guarded,  // all or none
     Masked,   // any number: the accesses of the others are left out, what they compute goes nowhere
     Ragged,   // any number: the others are left out
+    Cut,      // one at least, of a vector that may begin before the first or end behind the last: memory has
+              // the others, and what is computed of them goes nowhere
   };
   /// Loads of all steps of a loop, made before its first step computes.
   struct Stage {
@@ -261,6 +263,10 @@ class CudaEmitter {
   std::string copy(const LoopDecl& l);
   int ahead_of(const LoopDecl& l) const;
   std::string by_batches(const LoopDecl& l, int batch);
+  std::string cut_lanes(const std::string& i, bool in_steps) const;
+  std::string cut_vectors(const LoopDecl& l);
+  std::string cut_batches(const LoopDecl& l);
+  std::string lanes_there() const;
   double bytes_a_step(const LoopDecl& l, double chosen = 0.25) const;
   bool is_map() const;
   int registers_ahead(const LoopDecl& l) const;
@@ -315,7 +321,7 @@ class CudaEmitter {
 
   // The open Vector loop.
   int lanes_ = 1, steps_ = 0;
-  std::string extent_;
+  std::string extent_, early_;  // the latter empty, or elements that the first vector begins early
   Reach reach_ = Reach::Whole;
   bool seldom_ = false;  // what is written here runs seldom: it is not unrolled
   bool skips_ = false;   // Masked, but no vector is cut: a thread without one goes past the loops inside

@@ -143,6 +143,7 @@ void CudaEmitter::loop(const LoopDecl& l) {
     line(cat("const ", index_type(), ' ', name, " = ", extent, ';'));
     extent = name;
   }
+  early_ = l.early == kNoExpr ? std::string() : index_text(l.early);
   begin_accs(l);
   const Gathering around = std::exchange(gathering_, {});
   l.kind == LoopKind::Vector ? vector_loop(l, extent) : serial_loop(l, extent);
@@ -349,7 +350,9 @@ void CudaEmitter::vector_loop(const LoopDecl& l, const std::string& extent) {
   const bool ragged = l.ragged && lanes_ > 1;
   const int rows = rows_inside(k_, l), width = width_;
   const std::string lane = lane_;
-  if (scans(l)) {
+  if (!early_.empty()) {
+    here().text += cut_vectors(l);
+  } else if (scans(l)) {
     KILN_CHECK_THAT(!ragged && steps_ == 0, "a scan along cut vectors");
     here().text += scanning(l, extent);
   } else if (rows > 1) {
@@ -400,6 +403,7 @@ void CudaEmitter::vector_loop(const LoopDecl& l, const std::string& extent) {
   }
   lanes_ = 1;
   steps_ = 0;
+  early_.clear();
   reach_ = Reach::Whole;
 }
 
@@ -549,21 +553,24 @@ std::string CudaEmitter::steps(const LoopDecl& l, Reach reach, const std::string
   stage_ = {depth() + 1, seldom_ ? 1 : steps_, registers_ahead(l), {}, {}, {}};
   const std::string i = cat('i', l.var);
   // Where steps may be missing, a vector of each is enough: none is computed that is not there.
-  if (gathers(l) && (reach == Reach::Whole || lanes_ < 4)) gathering_.steps = steps_;
+  if (gathers(l) && reach != Reach::Cut && (reach == Reach::Whole || lanes_ < 4)) gathering_.steps = steps_;
   const std::string body = vectors(l, i, reach);
   const Gathering gathered = std::exchange(gathering_, {});
   std::string first = width_ > 1 ? lane_ : "0";
   if (steps_ > 1) first = width_ > 1 ? cat("(k * ", width_, " + ", lane_, ')') : "k";
   if (lanes_ > 1) first += cat(" * ", lanes_);
+  if (!early_.empty()) first += " - " + early_;
   if (!base.empty()) first = cat(base, " + ", first);
-  const std::string there =
-      base.empty() || lanes_ == 1 ? cat(i, " < ", extent_) : cat(i, " + ", lanes_, " <= ", extent_);
+  const std::string there = base.empty() || lanes_ == 1 || reach == Reach::Cut
+                                ? cat(i, " < ", extent_)
+                                : cat(i, " + ", lanes_, " <= ", extent_);
   auto wrap = [&](const std::string& text) {
     std::string out;
     if (steps_ > 1) out += cat(unroll(), "\nfor (int k = 0; k < ", steps_, "; ++k) {\n");
     out += cat("const ", index_type(), ' ', i, " = ", first, ";\n");
     if (reach == Reach::Masked) out += cat("const int left = int(", extent_, " - ", i, ");\n");
-    const bool guarded = reach == Reach::Guarded || reach == Reach::Ragged;
+    const bool guarded = reach == Reach::Guarded || reach == Reach::Ragged || reach == Reach::Cut;
+    if (reach == Reach::Cut) out += cut_lanes(i, steps_ > 1);
     if (guarded) out += cat("if (", there, ") {\n");
     out += text;
     if (guarded) out += "}\n";

@@ -41,6 +41,7 @@ std::string CudaEmitter::scratch(std::uint64_t b, ExprId index) {
 
 bool CudaEmitter::whole_vectors(std::uint64_t buffer, ExprId index) {
   if (lanes_ == 1 || reach_ == Reach::Ragged || !k_.buffers[buffer].vector) return false;
+  if (reach_ == Reach::Cut) return kernel::known(at_.lane_stride(index)) == 1;
   return kernel::known(at_.lane_stride(index)) == 1 || (reach_ != Reach::Masked && backwards(index));
 }
 
@@ -363,8 +364,8 @@ void CudaEmitter::store(const Stmt& s) {
     in_run_ = false;
     const std::string at = vector_index_text(s.index);
     in_run_ = true;
-    after_run_ += cat(storing(""), "store(", buffer_name(s.target), " + ", at, ", ", name, left(depth()),
-                      ");", statement_, '\n');
+    after_run_ += cat(storing(""), "store(", buffer_name(s.target), " + ", at, ", ", name,
+                      reach_ == Reach::Cut ? ", from, left" : left(depth()), ");", statement_, '\n');
     return;
   }
   line(cat(storing(in_run_ ? "v < left" : "left > 0"), stored(s, x), ';'));
@@ -381,9 +382,12 @@ std::string CudaEmitter::stored(const Stmt& s, const std::string& x) {
 /// missing.
 std::string CudaEmitter::storing(const char* mask) const {
   std::string all = on_;
-  const auto add = [&](const std::string& condition) { all += (all.empty() ? "" : " && ") + condition; };
+  const auto add = [&](const std::string& condition) {
+    if (!condition.empty()) all += (all.empty() ? "" : " && ") + condition;
+  };
   if (once_) add(row_ + " == 0");
   if (masked(depth()) && *mask) add(mask);
+  if (*mask) add(lanes_there());
   return all.empty() ? all : cat("if (", all, ") ");
 }
 
@@ -394,7 +398,8 @@ bool CudaEmitter::hold_loaded(const Stmt& s) {
   const bool cast = value.prim == Prim::Cast && value.type == DType::Float32 && is_half(pool_[value.a].type);
   const ExprId source = cast ? value.a : s.value;
   const ExprNode n = pool_[source];
-  if (!in_run_ || steps_ <= 1 || reach_ != Reach::Guarded || k_.buffers[s.target].dtype != value.type)
+  if (!in_run_ || steps_ <= 1 || (reach_ != Reach::Guarded && reach_ != Reach::Cut) ||
+      k_.buffers[s.target].dtype != value.type)
     return false;
   if (n.prim != Prim::Load || n.b != kNoExpr || is_bool(n.type) || is_register(n.imm) ||
       !whole_vectors(n.imm, n.a))

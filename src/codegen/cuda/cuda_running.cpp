@@ -86,7 +86,8 @@ void CudaEmitter::scan_step(const Stmt& st) {
   if (lanes_ > 1) {
     in_run_ = true;
     const std::string v = lane(st.value);
-    line(cat(x, "[v] = ", on, " ? ", lifted(a, v), " : ", none, ';'));
+    const std::string there = lanes_there();
+    line(cat(x, "[v] = ", on, there.empty() ? "" : " && " + there, " ? ", lifted(a, v), " : ", none, ';'));
     end_run();
   } else {
     const std::string v = value(st.value);
@@ -114,9 +115,10 @@ std::string CudaEmitter::scanning(const LoopDecl& l, const std::string& extent) 
                     on = fresh("on");
   const char* const type = index_type();
   const int across = team_ * lanes_;
+  const std::string end = early_.empty() ? extent : cat(extent, " + ", early_);
   const auto body = [&] {
     on_ = on;
-    const std::string text = vectors(l, i, Reach::Whole);
+    const std::string text = vectors(l, i, early_.empty() ? Reach::Whole : Reach::Cut);
     on_.clear();
     return text;
   };
@@ -124,11 +126,12 @@ std::string CudaEmitter::scanning(const LoopDecl& l, const std::string& extent) 
     std::string out;
     if (team_ > 1)
       out += cat("const ", type, ' ', at, " = ", first, " + ", type, "(lane)",
-                 lanes_ > 1 ? cat(" * ", lanes_) : "", ";\n");
+                 lanes_ > 1 ? cat(" * ", lanes_) : "", early_.empty() ? "" : " - " + early_, ";\n");
     const std::string& here = team_ > 1 ? at : first;
     out += cat("const bool ", on, " = ", here, " < ", extent, ";\n");
-    return out +
-           cat("const ", type, ' ', i, " = ", on, " ? ", here, " : ", extent, " - ", lanes_, ";\n", text);
+    const std::string other = early_.empty() ? cat(extent, " - ", lanes_) : cat('-', early_);
+    out += cat("const ", type, ' ', i, " = ", on, " ? ", here, " : ", other, ";\n");
+    return out + (early_.empty() ? "" : cut_lanes(i, false)) + text;
   };
   const bool is_short = unrolls(k_, l) && std::ranges::none_of(l.body, [&](const Stmt& s) {
                           return s.kind == Stmt::Kind::Update && k_.accs[s.target].monoid == Monoid::Custom;
@@ -143,7 +146,7 @@ std::string CudaEmitter::scanning(const LoopDecl& l, const std::string& extent) 
         return cat("#pragma unroll\nfor (int k = 0; k < ", kBatch, "; ++k) {\n",
                    step(cat('(', base, " + k * ", across, ')'), part), "}\n");
       };
-      out += cat(type, ' ', base, " = 0;\nfor (; ", base, " + ", (kBatch - 1) * across, " < ", extent, "; ",
+      out += cat(type, ' ', base, " = 0;\nfor (; ", base, " + ", (kBatch - 1) * across, " < ", end, "; ",
                  base, " += ", kBatch * across, ") {\n", all.declarations());
       for (const Stage::Level& level : all.levels)
         if (!level.text.empty()) out += each(level.text);
@@ -152,7 +155,7 @@ std::string CudaEmitter::scanning(const LoopDecl& l, const std::string& extent) 
   }
   const std::string first = out.empty() ? cat(type, ' ', base, " = 0") : std::string();
   if (!out.empty()) out += "#pragma unroll 1\n";
-  return out + cat("for (", first, "; ", base, " < ", extent, "; ", base, " += ", across, ") {\n",
+  return out + cat("for (", first, "; ", base, " < ", end, "; ", base, " += ", across, ") {\n",
                    step(base, body()), "}\n");
 }
 

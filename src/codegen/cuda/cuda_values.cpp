@@ -138,8 +138,9 @@ std::string CudaEmitter::element(const ExprNode& n, const std::string& index,
 std::string CudaEmitter::present(ExprId load, bool on_lane) {
   const ExprId b = pool_[load].b;
   const std::string predicate = b == kNoExpr ? std::string() : on_lane ? lane(b) : value(b);
-  if (!masked(at_.depth_of(load)) || !at_.varying(load)) return predicate;
-  const std::string here = on_lane ? "v < left" : "left > 0";
+  const bool cut = on_lane && reach_ == Reach::Cut;
+  if ((!cut && !masked(at_.depth_of(load))) || !at_.varying(load)) return predicate;
+  const std::string here = cut ? lanes_there() : on_lane ? "v < left" : "left > 0";
   return predicate.empty() ? here : cat(here, " && ", predicate);
 }
 
