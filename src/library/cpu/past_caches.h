@@ -14,7 +14,9 @@
 namespace kiln::cpu {
 
 constexpr std::int64_t kPastCaches = 8 << 20;  // bytes of a result
-constexpr std::int64_t kPastLine = 64;         // bytes
+// Bytes of what is written at once: less would keep the buffers that loads beside it wait for.
+constexpr std::int64_t kPastTogether = 4 << 10;
+constexpr std::int64_t kPastLine = 64;
 
 template <class T>
 bool begins_line(const T* to) {

@@ -240,17 +240,17 @@ class Tile {
     }
   }
 
-  /// Results of the tile's rows, which adjoin. Of all rows together no cache would hold them.
+  /// `n` results of the tile's rows, which adjoin. Of all rows together no cache would hold them.
   template <class Result>
-  bool go_past(const Result* to) const {
-    return rows_.count * call_.kept * static_cast<std::int64_t>(sizeof(Result)) >= kPastCaches &&
-           begins_line(to);
+  bool go_past(std::int64_t n, const Result* to) const {
+    constexpr auto kSize = static_cast<std::int64_t>(sizeof(Result));
+    return rows_.count * call_.kept * kSize >= kPastCaches && n * kSize >= kPastTogether && begins_line(to);
   }
   void put_positions(const Functions& f, std::int64_t n, Item mask, std::int64_t* to) const {
-    f.items.positions(by_row_, n, mask, go_past(to), to);
+    f.items.positions(by_row_, n, mask, go_past(n, to), to);
   }
   void put_values(const Functions& f, std::int64_t n, T* to) const {
-    f.keys.values(by_row_, n, call_.descending, go_past(to), to);
+    f.keys.values(by_row_, n, call_.descending, go_past(n, to), to);
   }
 
   /// The bits of an item that are its place.
