@@ -19,11 +19,17 @@ std::string CudaEmitter::lanes_there() const {
   return reach_ == Reach::Cut && in_run_ ? "v >= from && v < left" : "";
 }
 
-std::string CudaEmitter::cut_vectors(const LoopDecl& l) {
-  KILN_CHECK_THAT(lanes_ > 1 && rows_inside(k_, l) == 1 && l.rows == 1, "rows of threads along cut vectors");
-  if (scans(l)) return scanning(l, extent_);
-  if (steps_ > 0) return steps(l, Reach::Cut);
-  return cut_batches(l);
+void CudaEmitter::cut_vectors(const LoopDecl& l, const std::string& extent) {
+  KILN_CHECK_THAT(l.lanes > 1 && rows_inside(k_, l) == 1 && l.rows == 1, "rows of threads along cut vectors");
+  lanes_ = l.lanes;
+  steps_ = l.steps;
+  extent_ = extent;
+  early_ = index_text(l.early);
+  here().text += scans(l) ? scanning(l, extent) : steps_ > 0 ? steps(l, Reach::Cut) : cut_batches(l);
+  lanes_ = 1;
+  steps_ = 0;
+  early_.clear();
+  reach_ = Reach::Whole;
 }
 
 /// Such a loop of unknown length: batches of vectors, all of whose loads come first.

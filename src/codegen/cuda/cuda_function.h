@@ -264,7 +264,7 @@ class CudaEmitter {
   int ahead_of(const LoopDecl& l) const;
   std::string by_batches(const LoopDecl& l, int batch);
   std::string cut_lanes(const std::string& i, bool in_steps) const;
-  std::string cut_vectors(const LoopDecl& l);
+  void cut_vectors(const LoopDecl& l, const std::string& extent);
   std::string cut_batches(const LoopDecl& l);
   std::string lanes_there() const;
   double bytes_a_step(const LoopDecl& l, double chosen = 0.25) const;

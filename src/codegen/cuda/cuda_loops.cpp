@@ -143,10 +143,12 @@ void CudaEmitter::loop(const LoopDecl& l) {
     line(cat("const ", index_type(), ' ', name, " = ", extent, ';'));
     extent = name;
   }
-  early_ = l.early == kNoExpr ? std::string() : index_text(l.early);
   begin_accs(l);
   const Gathering around = std::exchange(gathering_, {});
-  l.kind == LoopKind::Vector ? vector_loop(l, extent) : serial_loop(l, extent);
+  if (l.early != kNoExpr)
+    cut_vectors(l, extent);
+  else
+    l.kind == LoopKind::Vector ? vector_loop(l, extent) : serial_loop(l, extent);
   gathering_ = around;
   end_accs(l);
 }
@@ -350,9 +352,7 @@ void CudaEmitter::vector_loop(const LoopDecl& l, const std::string& extent) {
   const bool ragged = l.ragged && lanes_ > 1;
   const int rows = rows_inside(k_, l), width = width_;
   const std::string lane = lane_;
-  if (!early_.empty()) {
-    here().text += cut_vectors(l);
-  } else if (scans(l)) {
+  if (scans(l)) {
     KILN_CHECK_THAT(!ragged && steps_ == 0, "a scan along cut vectors");
     here().text += scanning(l, extent);
   } else if (rows > 1) {
@@ -403,7 +403,6 @@ void CudaEmitter::vector_loop(const LoopDecl& l, const std::string& extent) {
   }
   lanes_ = 1;
   steps_ = 0;
-  early_.clear();
   reach_ = Reach::Whole;
 }
 
