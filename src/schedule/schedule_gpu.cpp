@@ -471,8 +471,10 @@ Schedule schedule_rows(const Facts& f, const Target& t, const Extents& e, bool c
   s.form = Form::Rows;
   s.tile = 1;
   s.together = e.reduced_axes > 1;
+  const Schedule whole = s;
   const std::int64_t row = begin_early(f, e, s);
   if (cut ? read_row(row, e.kept == 1, f, s) : hold_row(row, e.kept == 1, s.lanes, f, s)) return s;
+  if (!cut && whole.lanes > 1) s = whole;  // read again, pairs of elements are as fast
   // Parts take long to combine: warps go further where they are many.
   const bool far =
       cut && f.in_parts && s.lanes == 1 && e.reduced <= 32 * 128 && e.kept >= t.threads * kBusy / 8;

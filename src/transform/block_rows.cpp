@@ -439,13 +439,16 @@ class BlockRows {
     return !tiled_[product];
   }
 
-  /// Rows of weights that are operands: each tile of rows gives a processor one tile of a narrow product, two
-  /// where they take little memory.
+  /// Rows of weights that are operands: as many tiles of rows as there are processors, each of which makes a
+  /// tile of a narrow product, or twice as many where that takes little memory; never a few more.
   std::int64_t rows_of_weights(NodeId product) const {
     constexpr std::int64_t kLittle = 256 << 20;
-    const std::int64_t row_bytes = g_[product].dims.back() * size_of(g_[product].dtype);
-    const std::int64_t busy = costs_.processors * kTile;
-    return std::clamp(kLittle / row_bytes, busy, 2 * busy);
+    const GraphNode& n = g_[product];
+    const std::int64_t rows = n.dims[n.dims.size() - 2], row_bytes = n.dims.back() * size_of(n.dtype);
+    const auto in_turns = [&](int turns) {
+      return std::max<std::int64_t>(1, turns * costs_.processors / quotient(rows, kTile)) * rows;
+    };
+    return in_turns(2) * row_bytes <= kLittle ? in_turns(2) : in_turns(1);
   }
 
   bool multiplies_rows(NodeId product, const RowValues& values) const {

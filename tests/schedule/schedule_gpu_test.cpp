@@ -182,7 +182,10 @@ TEST(Schedule, RowsOfAGpuThatBeginAnywhereAreTakenByVectorsOfMemory) {
   EXPECT_FALSE(scheduled(511, 8, as_is).early);
   EXPECT_FALSE(scheduled(769, 8, [](Facts& f) { f.in_parts = true; }).early);
   EXPECT_FALSE(scheduled(776, 8, [](Facts& f) { f.vector = 8; }).early);
-  EXPECT_TRUE(scheduled(774, 8, [](Facts& f) { f.vector = f.widest_bytes = 2; }).early);
+  const auto pairs = [](Facts& f) { f.vector = f.widest_bytes = 2; };
+  EXPECT_TRUE(scheduled(774, 8, pairs).early);
+  EXPECT_FALSE(scheduled(100002, 8, pairs).early) << "read again, by pairs";
+  EXPECT_TRUE(scheduled(100001, 8, as_is).early) << "read again, by single elements";
   const Schedule scan = scheduled(1025, 8, [](Facts& f) {
     f.phases = 0;
     f.scans = true;
