@@ -2,7 +2,6 @@
 
 #include "device/cpu/target.h"
 #include "library/cpu/instruction_sets.h"
-#include "library/cpu/past_caches.h"
 
 #include <algorithm>
 #include <bit>
@@ -365,24 +364,12 @@ KILN_AVX512 bool equal_avx512(const T* values, std::int64_t n) {
   return any_equal(values, n);
 }
 template <class T>
-KILN_AVX2 void values_avx2(const Key<T>* from, std::int64_t n, bool descending, bool past, T* to) {
-  constexpr auto kElements = kPastLine / static_cast<std::int64_t>(sizeof(T));
-  std::int64_t i = 0;
-  for (alignas(kPastLine) T line[kElements]; past && i + kElements <= n; i += kElements) {
-    to_values(from + i, kElements, descending, line);
-    line_past_avx2(line, to + i);
-  }
-  to_values(from + i, n - i, descending, to + i);
+KILN_AVX2 void values_avx2(const Key<T>* from, std::int64_t n, bool descending, T* to) {
+  to_values(from, n, descending, to);
 }
 template <class T>
-KILN_AVX512 void values_avx512(const Key<T>* from, std::int64_t n, bool descending, bool past, T* to) {
-  constexpr auto kElements = kPastLine / static_cast<std::int64_t>(sizeof(T));
-  std::int64_t i = 0;
-  for (alignas(kPastLine) T line[kElements]; past && i + kElements <= n; i += kElements) {
-    to_values(from + i, kElements, descending, line);
-    line_past_avx512(line, to + i);
-  }
-  to_values(from + i, n - i, descending, to + i);
+KILN_AVX512 void values_avx512(const Key<T>* from, std::int64_t n, bool descending, T* to) {
+  to_values(from, n, descending, to);
 }
 #endif
 template <class Item>
@@ -407,7 +394,7 @@ bool equal_base(const T* values, std::int64_t n) {
   return any_equal(values, n);
 }
 template <class T>
-void values_base(const Key<T>* from, std::int64_t n, bool descending, bool, T* to) {
+void values_base(const Key<T>* from, std::int64_t n, bool descending, T* to) {
   to_values(from, n, descending, to);
 }
 

@@ -62,8 +62,8 @@ struct KeyFunctions {
   /// to[i] = the key of from[i * stride], all bits of it turned if `descending`.
   void (*keys)(const T* from, std::int64_t stride, std::int64_t n, bool merge_zeros, bool descending,
                Key<T>* to);
-  /// to[i] = the value of from[i]. `past`: whole lines go past the caches.
-  void (*values)(const Key<T>* from, std::int64_t n, bool descending, bool past, T* to);
+  /// to[i] = the value of from[i].
+  void (*values)(const Key<T>* from, std::int64_t n, bool descending, T* to);
   bool (*any_equal)(const T* values, std::int64_t n);
   /// Where the first kKeyBlock elements begin, of those at whole multiples of it, of which one has a key
   /// below `limit`: their keys are then in `keys`. Beyond the last whole block: no block has one. Adjacent

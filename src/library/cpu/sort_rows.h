@@ -372,7 +372,7 @@ struct RowSort {
       for (std::int64_t i = 0; i < n && to.values; ++i)
         to.values[i * to_stride] = value_in(items[i], descending, from, stride);
     } else if (to_stride == 1) {
-      f.values(items, n, descending, false, to.values);
+      f.values(items, n, descending, to.values);
     } else {
       for (std::int64_t i = 0; i < n; ++i)
         to.values[i * to_stride] = value_of<T>(descending ? static_cast<Key<T>>(~items[i]) : items[i]);

@@ -84,32 +84,6 @@ TEST(SortPacked, OrdersOfRowsAreThoseOfTheInterpreter) {
   configure(before);
 }
 
-template <class T>
-void values_past_the_caches() {
-  constexpr std::int64_t kRoom = 300;
-  std::vector<Key<T>> keys(kRoom);
-  for (std::int64_t i = 0; i < kRoom; ++i)
-    keys[static_cast<std::size_t>(i)] = key_of(static_cast<T>(static_cast<float>(i * 37 % 101)), false);
-  struct Results {
-    alignas(kPastLine) T values[kRoom];
-  } want{}, got{};
-  const KeyFunctions<T> functions = key_functions<T>();
-  for (const std::int64_t n : {0, 1, 63, 64, 65, 200, 299}) {
-    functions.values(keys.data(), n, false, false, want.values);
-    functions.values(keys.data(), n, false, true, got.values);
-    end_past_caches();
-    for (std::int64_t i = 0; i < kRoom; ++i)
-      ASSERT_EQ(bits_of(got.values[i]), bits_of(want.values[i])) << n << " " << i;
-  }
-}
-
-TEST(SortPacked, ValuesGoPastTheCaches) {
-  values_past_the_caches<std::int8_t>();
-  values_past_the_caches<bfloat16>();
-  values_past_the_caches<float>();
-  values_past_the_caches<double>();
-}
-
 TEST(SortPacked, PositionsGoPastTheCaches) {
   constexpr std::int64_t kRoom = 100;
   std::vector<std::uint32_t> items(kRoom);
