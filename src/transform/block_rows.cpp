@@ -359,10 +359,11 @@ class BlockRows {
 
  private:
   void look_at(NodeId product, int again = kMostAgain) {
-    const GraphNode& n = g_[product];
-    if (n.numel == 0 || g_[n.in[0]].dims.back() == 0) return;
+    const NodeId x = g_[product].in[0];
+    const std::int64_t bytes = g_[product].numel * size_of(g_[product].dtype);
+    if (bytes == 0 || g_[x].dims.back() == 0) return;
     const std::int64_t saved = std::min(costs_.saved_bytes, costs_.saved_pairs);
-    if (n.numel * size_of(n.dtype) < saved || has_windows(g_, n.in[0])) return;
+    if (bytes < saved || has_windows(g_, x)) return;
     RowValues values(g_, product, {costs_.products || may_be_weights(product), costs_.sums});
     std::vector<Block> blocks = blocks_of(g_, product, values, costs_, saved);
     if (blocks.empty()) return;
@@ -384,8 +385,7 @@ class BlockRows {
       if (blocks.empty()) return;
       // Whole, the rows' gradients would be stored as well as the rows.
       const std::int64_t rows = values.rows() - blocks.front().rows;
-      const std::int64_t less =
-          2 * rows * (n.numel / values.rows()) * size_of(n.dtype) - bytes_of_sums(values);
+      const std::int64_t less = 2 * rows * (bytes / values.rows()) - bytes_of_sums(values);
       if (costs_.saved_bytes > 0 && less < costs_.saved_bytes) return;
     }
     Cutter cutter(g_, product, values, std::move(blocks));
@@ -408,7 +408,7 @@ class BlockRows {
     firsts_.push_back(made.first);
     const Renumbering living = dce(g_);  // what nobody reads any more would read the scores
     renumber(living);
-    look_at(living[made.second], again - 1);
+    if (living[made.second] != kNoNode) look_at(living[made.second], again - 1);
     if (cuts_ != cuts) return true;
     g_.nodes = nodes;
     g_.roots = roots;
