@@ -16,15 +16,10 @@
 namespace kiln {
 namespace {
 
+using testing::bytes_of;
 using testing::ConfigScope;
 
 constexpr std::int64_t kTableBytes = 5 << 20, kIndices = 3001;  // bytes: more than any second cache has
-
-std::vector<std::byte> bytes_of(const Tensor& t) {
-  std::vector<std::byte> out(static_cast<std::size_t>(t.numel() * size_of(t.dtype())));
-  t.copy_to(out.data(), t.dtype());
-  return out;
-}
 
 Tensor table(DType dtype, std::int64_t bytes, std::int64_t row) {
   const std::int64_t rows = bytes / (row * size_of(dtype));

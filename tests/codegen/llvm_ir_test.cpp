@@ -21,13 +21,8 @@
 namespace kiln {
 namespace {
 
+using testing::bytes_of;
 using testing::ConfigScope;
-
-std::vector<std::byte> bytes_of(const Tensor& t) {
-  std::vector<std::byte> out(static_cast<std::size_t>(t.numel() * size_of(t.dtype())));
-  t.copy_to(out.data(), t.dtype());
-  return out;
-}
 
 /// Small whole numbers: sums and products are exact in every type and order.
 Tensor small_numbers(DType dtype, const Shape& shape, int seed) {

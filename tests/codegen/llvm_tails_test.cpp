@@ -10,15 +10,10 @@
 namespace kiln {
 namespace {
 
+using testing::bytes_of;
 using testing::ConfigScope;
 
 using Program = std::function<std::vector<Tensor>(const Tensor&)>;
-
-std::vector<std::byte> bytes_of(const Tensor& t) {
-  std::vector<std::byte> out(static_cast<std::size_t>(t.numel() * size_of(t.dtype())));
-  t.copy_to(out.data(), t.dtype());
-  return out;
-}
 
 void check(const Shape& shape, DType dtype, int least, const Program& program) {
   std::int64_t n = 1;

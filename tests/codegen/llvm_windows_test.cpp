@@ -10,13 +10,8 @@
 namespace kiln {
 namespace {
 
+using testing::bytes_of;
 using testing::ConfigScope;
-
-std::vector<std::byte> bytes_of(const Tensor& t) {
-  std::vector<std::byte> out(static_cast<std::size_t>(t.numel() * size_of(t.dtype())));
-  t.copy_to(out.data(), t.dtype());
-  return out;
-}
 
 Tensor numbered(const Shape& shape, DType dtype) {
   std::int64_t n = 1;

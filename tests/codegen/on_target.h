@@ -5,6 +5,7 @@
 
 #include <kiln/kiln.h>
 
+#include <cstddef>
 #include <string>
 #include <vector>
 
@@ -34,6 +35,12 @@ inline std::vector<std::string> cpu_targets() {
     } catch (const UserError&) {  // the host lacks it
     }
   }
+  return out;
+}
+
+inline std::vector<std::byte> bytes_of(const Tensor& t) {
+  std::vector<std::byte> out(static_cast<std::size_t>(t.numel() * size_of(t.dtype())));
+  t.copy_to(out.data(), t.dtype());
   return out;
 }
 
