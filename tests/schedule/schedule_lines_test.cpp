@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <span>
 #include <variant>
 
 namespace kiln::schedule {
@@ -31,50 +32,51 @@ TEST(Schedule, MapsOfNarrowResultsFillLines) {
     }
 }
 
+/// For two threads of registers of 64 bytes.
+Schedule scheduled(Facts f, std::span<const Facts::Axis> axes) {
+  f.axes = axes;
+  Target t;
+  t.threads = 2;
+  t.vector_bytes = 64;
+  return std::get<Schedule>(schedule(f, t));
+}
+
 /// A stencil of short rows: where no few vectors make up whole rows, the lanes go along as many axes as one
 /// and many of these rows are inside, up to what a cache holds of them.
 TEST(Schedule, JoinedRowsOfAnyLengthAreInsideTheLanes) {
-  const auto scheduled = [](std::int64_t middle) {
+  Facts f;
+  f.prims = 40;
+  f.loads = 22;
+  f.guarded = true;
+  f.near = 0;
+  f.out_narrowest = 2;
+  const auto of_middle = [&](std::int64_t middle) {
     const Facts::Axis axes[] = {{10810, false}, {middle, false}, {6, false}};
-    Facts f;
-    f.axes = axes;
-    f.prims = 40;
-    f.loads = 22;
-    f.guarded = true;
-    f.near = 0;
-    f.out_narrowest = 2;
-    Target t;
-    t.threads = 2;
-    t.vector_bytes = 64;
-    return std::get<Schedule>(schedule(f, t));
+    return scheduled(f, axes);
   };
   for (const std::int64_t middle : {67, 97, 127}) {
-    const Schedule s = scheduled(middle);
+    const Schedule s = of_middle(middle);
     EXPECT_EQ(s.inside, 0) << middle;
     EXPECT_EQ(s.lane_axis, 1) << middle;
     EXPECT_GE(s.block, 10) << middle;
   }
-  EXPECT_GT(scheduled(4096).round, 0);
+  EXPECT_GT(of_middle(4096).round, 0);
 }
 
 /// A pair of elements at an index of its own is gathered with the next ones; more have lanes to themselves.
 TEST(Schedule, PairsByIndexShareTheLanes) {
-  const auto scheduled = [](std::int64_t row) {
+  Facts f;
+  f.prims = 3;
+  f.loads = 1;
+  f.jumps = true;
+  f.jumps_along = 0;
+  f.near = 1;
+  const auto of_row = [&](std::int64_t row) {
     const Facts::Axis axes[] = {{1 << 20, false}, {row, false}};
-    Facts f;
-    f.axes = axes;
-    f.prims = 3;
-    f.loads = 1;
-    f.jumps = true;
-    f.jumps_along = 0;
-    f.near = 1;
-    Target t;
-    t.threads = 2;
-    t.vector_bytes = 64;
-    return std::get<Schedule>(schedule(f, t));
+    return scheduled(f, axes);
   };
-  EXPECT_GT(scheduled(2).round, 0);
-  for (const std::int64_t row : {3, 4, 8}) EXPECT_EQ(scheduled(row).inside, 0) << row;
+  EXPECT_GT(of_row(2).round, 0);
+  for (const std::int64_t row : {3, 4, 8}) EXPECT_EQ(of_row(row).inside, 0) << row;
 }
 
 }  // namespace
