@@ -93,25 +93,25 @@ template <class KeyType, class Item>
 KILN_AVX512 void items_avx512(const KeyType* keys, const Item* places, std::int64_t n, Item* to) {
   to_items(keys, places, n, to);
 }
-template <class Item>
-KILN_AVX2 void positions_avx2(const Item* items, std::int64_t n, Item mask, bool past, std::int64_t* to) {
+/// kLinePast: what writes a line past the caches.
+template <auto kLinePast, class Item>
+[[gnu::always_inline]] inline void to_positions_past(const Item* items, std::int64_t n, Item mask, bool past,
+                                                     std::int64_t* to) {
   constexpr auto kElements = kPastLine / static_cast<std::int64_t>(sizeof(std::int64_t));
   std::int64_t i = 0;
   for (alignas(kPastLine) std::int64_t line[kElements]; past && i + kElements <= n; i += kElements) {
     to_positions(items + i, kElements, mask, line);
-    line_past_avx2(line, to + i);
+    kLinePast(line, to + i);
   }
   to_positions(items + i, n - i, mask, to + i);
 }
 template <class Item>
+KILN_AVX2 void positions_avx2(const Item* items, std::int64_t n, Item mask, bool past, std::int64_t* to) {
+  to_positions_past<line_past_avx2>(items, n, mask, past, to);
+}
+template <class Item>
 KILN_AVX512 void positions_avx512(const Item* items, std::int64_t n, Item mask, bool past, std::int64_t* to) {
-  constexpr auto kElements = kPastLine / static_cast<std::int64_t>(sizeof(std::int64_t));
-  std::int64_t i = 0;
-  for (alignas(kPastLine) std::int64_t line[kElements]; past && i + kElements <= n; i += kElements) {
-    to_positions(items + i, kElements, mask, line);
-    line_past_avx512(line, to + i);
-  }
-  to_positions(items + i, n - i, mask, to + i);
+  to_positions_past<line_past_avx512>(items, n, mask, past, to);
 }
 #endif
 
