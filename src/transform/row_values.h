@@ -8,7 +8,9 @@
 // A node may also combine the rows: a reduction over them, or a product whose sums run over rows, as the
 // gradient by the weights has. What it makes of the blocks is combined. The product's own gradients read its
 // rows beside its operands: gradient · wᵀ, row by row, and xᵀ · gradient. Other products that do are left to
-// attention.
+// attention, unless they are allowed. Of a batch each matrix is a row then: an attention's weights are read
+// by products of their matrix, at which the rows end, and meet another product, that of v and the result's
+// cotangent.
 #pragma once
 
 #include "transform/nouns.h"
