@@ -51,7 +51,8 @@ def main():
     for workload in options.workloads:
         common = [workload, str(options.seconds), options.device, str(options.threads)]
         kiln = {"KILN_NUM_THREADS": str(options.threads), "KILN_DEVICE": options.device}
-        peers = [Peer("kiln", shlex.split(options.kiln) + common[:2], kiln)]
+        peers = [Peer(title, shlex.split(options.kiln) + [workload + suffix, common[1]], kiln)
+                 for title, suffix in (("kiln", ""), ("kiln, recorded anew", "-recorded"))]
         for mode in torch_modes:
             peers.append(Peer("torch " + mode, [options.python, str(HERE / "training_torch.py"), *common, mode], {}))
         peers.append(Peer("jax.jit", [options.python, str(HERE / "training_jax.py"), *common], {}))

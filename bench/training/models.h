@@ -2,11 +2,14 @@
 // training_jax.py.
 #pragma once
 
+#include <kiln/compile.h>
 #include <kiln/grad.h>
 #include <kiln/layers.h>
 #include <kiln/optim.h>
 
 #include <cstdint>
+#include <functional>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -79,36 +82,59 @@ struct Transformer {
 };
 
 /// A model, its optimiser's state and one batch; `compute` is the dtype that the model runs in, over float32
-/// parameters.
+/// parameters. Each step is recorded anew, or the first one is kept for all (kiln/compile.h), which is what
+/// jax.jit does.
 template <class Model>
 class Training {
  public:
-  Training(Model model, Tensor x, Tensor y, DType compute)
+  using State = optim::AdamState<Model>;
+
+  Training(Model model, Tensor x, Tensor y, DType compute, bool keep)
       : model_(std::move(model)),
         state_(optim::adam_state(model_)),
         x_(x.eval()),
         y_(y.eval()),
-        compute_(compute) {
+        keep_(keep),
+        recorded_(step_in(compute)),
+        kept_(compile(recorded_)) {
     tree_eval(model_, state_);
   }
 
   /// Forward, backward and AdamW; enqueued on a GPU, complete on a CPU.
   Tensor step() {
-    const auto loss = [&](const Model& m) {
-      const Model narrow = compute_ == DType::Float32 ? m : tree_astype(m, compute_);
-      return nn::cross_entropy(narrow(x_), y_);
-    };
-    const auto [value, gradient] = value_and_grad(loss, model_);
-    optim::adamw(model_, gradient, state_, {.rate = 1e-3});
-    tree_eval(model_, state_, value);
-    return value;
+    Tensor loss;
+    if (keep_) {
+      std::tie(model_, state_, loss) = kept_(std::move(model_), std::move(state_), x_, y_);
+    } else {
+      std::tie(model_, state_, loss) = recorded_(model_, state_, x_, y_);
+      tree_eval(model_, state_, loss);
+    }
+    return loss;
   }
 
  private:
+  using Step = std::function<std::tuple<Model, State, Tensor>(const Model&, const State&, const Tensor&,
+                                                              const Tensor&)>;
+
+  static Step step_in(DType compute) {
+    return [compute](const Model& model, const State& before, const Tensor& x, const Tensor& y) {
+      const auto loss = [&](const Model& m) {
+        const Model narrow = compute == DType::Float32 ? m : tree_astype(m, compute);
+        return nn::cross_entropy(narrow(x), y);
+      };
+      const auto [value, gradient] = value_and_grad(loss, model);
+      std::tuple<Model, State, Tensor> out(model, before, value);
+      optim::adamw(std::get<0>(out), gradient, std::get<1>(out), {.rate = 1e-3});
+      return out;
+    };
+  }
+
   Model model_;
-  optim::AdamState<Model> state_;
+  State state_;
   Tensor x_, y_;
-  DType compute_;
+  bool keep_;
+  Step recorded_;
+  Compiled<Step> kept_;
 };
 
 }  // namespace kiln::bench

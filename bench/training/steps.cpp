@@ -1,7 +1,7 @@
-// kiln_training NAME [SECONDS]: times training steps, one round for each line on stdin
-// (bench/peers/training.py takes turns with other frameworks this way), or five rounds where stdin is a
-// terminal. Prints a JSON object a round: median microseconds of a step, and what a step launched, planned
-// and allocated.
+// kiln_training NAME[-recorded] [SECONDS]: times training steps, of a function that is recorded once or, with
+// "-recorded", each time. One round for each line on stdin (bench/peers/training.py takes turns with other
+// frameworks this way), or five rounds where stdin is a terminal. Prints a JSON object a round: median
+// microseconds of a step, and what a step launched, planned and allocated.
 #include "models.h"
 
 #include <kiln/gpu.h>
@@ -17,6 +17,7 @@
 #include <iostream>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace {
@@ -25,8 +26,9 @@ using namespace kiln;
 using Step = std::function<Tensor()>;
 
 template <class Model>
-Step training(Model model, Tensor x, Tensor y, DType compute = DType::Float32) {
-  auto t = std::make_shared<bench::Training<Model>>(std::move(model), std::move(x), std::move(y), compute);
+Step training(bool keep, Model model, Tensor x, Tensor y, DType compute = DType::Float32) {
+  auto t =
+      std::make_shared<bench::Training<Model>>(std::move(model), std::move(x), std::move(y), compute, keep);
   return [t] { return t->step(); };
 }
 
@@ -69,20 +71,24 @@ Step adamw(std::int64_t width, std::int64_t characters) {
   };
 }
 
-Step make(const std::string& name) {
+Step make(std::string name) {
+  constexpr std::string_view kRecorded = "-recorded";
+  const bool keep = !name.ends_with(kRecorded);
+  if (!keep) name.resize(name.size() - kRecorded.size());
   if (name == "adamw") return adamw(768, 50257);
   if (name == "adamw-small") return adamw(64, 96);
   const auto k = random::split<3>(random::Key(1));
   const Tensor images = random::normal(k[0], {64, 64}), labels = random::randint(k[1], {64}, 0, 10);
-  if (name == "mlp") return training(bench::Mlp::init(k[2]), images, labels);
-  if (name == "conv") return training(bench::ConvNet::init(k[2]), images, labels);
+  if (name == "mlp") return training(keep, bench::Mlp::init(k[2]), images, labels);
+  if (name == "conv") return training(keep, bench::ConvNet::init(k[2]), images, labels);
   const bool small = name == "transformer-small";  // the same for a CPU
   if (!small && name != "transformer") return {};
   const int batch = small ? 8 : 32, context = small ? 64 : 256, layers = small ? 2 : 6,
             width = small ? 128 : 384;
   const Tensor text = random::randint(k[0], {batch, context + 1}, 0, 96);
-  return training(bench::Transformer::init(k[2], layers, width, context, 96), text(all(), range(none, -1)),
-                  text(all(), range(1, none)), small ? DType::Float32 : DType::BFloat16);
+  return training(keep, bench::Transformer::init(k[2], layers, width, context, 96),
+                  text(all(), range(none, -1)), text(all(), range(1, none)),
+                  small ? DType::Float32 : DType::BFloat16);
 }
 
 double round_of(const Step& step, double seconds) {

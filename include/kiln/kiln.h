@@ -1,6 +1,7 @@
 // Kiln, everything a program needs: #include <kiln/kiln.h>.
 #pragma once
 
+#include <kiln/compile.h>
 #include <kiln/config.h>
 #include <kiln/custom_vjp.h>
 #include <kiln/device.h>

@@ -24,6 +24,7 @@ struct Statistics {
   std::uint64_t variant_runs = 0;    ///< evaluations that timed a variant or its rival (KILN_ADAPT)
   std::uint64_t variants_tried = 0;  ///< comparisons that ended
   std::uint64_t variants_won = 0;    ///< of them those after which the variant was taken
+  std::uint64_t replays = 0;         ///< calls of compiled functions (kiln/compile.h) that recorded nothing
 };
 
 /// Totals since the process began (or reset_statistics).

@@ -11,6 +11,7 @@
 #include "engine/claims.h"
 #include "engine/device_memory.h"
 #include "engine/growth.h"
+#include "engine/kept_trace.h"
 #include "engine/long_trace.h"
 #include "engine/plan.h"
 #include "engine/plan_salt.h"
@@ -416,18 +417,10 @@ namespace {
 /// Returns what the compiler said when a kernel could not be made, else nothing.
 std::string evaluate(std::span<ir::Node* const> roots, Device device, bool interpreted, const Asked& asked) {
   WorkspaceLease w;
+  w->device = &device_of(device, roots.front());
+  prepare(*w, device, interpreted);
   w->walk.block = asked.request == Request::Block;
   w->walk.joined = asked.request == Request::Joined;
-  const Config& c = config();
-  w->checks = c.check_diff || c.check_nan || c.check_bounds;
-  // Checks and the interpreter read the old values again.
-  w->walk.donating = interpreted || w->checks ? -1 : ir::device_code(device);
-  // Not where regions are ordered by a budget, nor where other plans are to run on the same arguments.
-  w->walk.reusing = w->walk.donating >= 0 && c.memory_budget == 0 && c.adapt == Adapt::Off;
-  w->device = &device_of(device, roots.front());
-  const int wide = w->device->wide_access_bytes();
-  w->walk.wide = wide > 1 ? wide : 0;
-  w->walk.device = ir::device_code(device);
   ir::TraceGuard guard;
   std::string failure;
   if (!walk_roots(roots, device, guard, *w)) return failure;
@@ -545,6 +538,8 @@ bool are_leaves(std::span<ir::Node* const> roots) {
 }  // namespace
 
 void evaluate(std::span<ir::Node* const> roots) {
+  if (KeptRecording::active()) [[unlikely]]
+    KeptRecording::note_evaluation(CallScope::line_or(roots.front()->loc));
   if (are_leaves(roots)) return;
   const Joining joining(roots);
   if (joining.nodes().empty()) [[likely]] {
@@ -556,6 +551,12 @@ void evaluate(std::span<ir::Node* const> roots) {
   } catch (const Error&) {  // perhaps of what nobody asked for
     evaluate(roots, Asked{Request::Whole, roots, CallScope::current()});
   }
+}
+
+void evaluate_alone(std::span<ir::Node* const> roots) {
+  if (are_leaves(roots)) return;
+  evaluate(roots, Asked{Request::Whole, roots, CallScope::current()});
+  recording_was_read();
 }
 
 void evaluate_part(std::span<ir::Node* const> roots) {

@@ -236,8 +236,6 @@ class Walker {
     }
   }
 
-  static constexpr std::uintptr_t kResultAlignment = 64;
-
   bool own(std::uint32_t leaf) const {
     const ir::Buffer& b = *w_.nodes[leaf]->buffer;
     return !w_.held(leaf) && b.refs.load(std::memory_order_acquire) == 1 && b.writable &&

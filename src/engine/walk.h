@@ -13,6 +13,9 @@
 
 namespace kiln::engine {
 
+/// Memory that a result takes begins at a multiple of it.
+inline constexpr std::uintptr_t kResultAlignment = 64;
+
 struct Walk {
   std::vector<ir::Node*> nodes;          // post-order; position = graph node id before immediates are added
   std::vector<std::uint32_t> uses;       // references from inside the trace

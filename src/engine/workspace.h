@@ -30,6 +30,9 @@ struct Workspace {
   bool checks = false;  // values are checked, see KILN_CHECK
 };
 
+/// Sets how an evaluation by w.device, which is `device`, walks. What a caller says of the walk comes after.
+void prepare(Workspace& w, Device device, bool interpreted);
+
 /// A workspace of the thread for one evaluation; what it holds at the end is released.
 class WorkspaceLease {
  public:

@@ -34,6 +34,7 @@ constexpr Metric kMetrics[] = {
      "evaluations that timed a variant or what it is compared with"},
     {&Statistics::variants_tried, "variants_tried", "comparisons of variants that ended"},
     {&Statistics::variants_won, "variants_won", "comparisons after which the variant was taken"},
+    {&Statistics::replays, "replays", "calls of compiled functions that recorded nothing"},
 };
 static_assert(sizeof(Statistics) == std::size(kMetrics) * sizeof(std::uint64_t), "a counter has no name");
 

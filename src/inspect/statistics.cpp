@@ -17,7 +17,7 @@ Statistics statistics() {
           get(Counter::Fallbacks),       get(Counter::VmLaunches),
           get(Counter::Graphs),          get(Counter::Cuts),
           get(Counter::VariantRuns),     get(Counter::VariantsTried),
-          get(Counter::VariantsWon)};
+          get(Counter::VariantsWon),     get(Counter::Replays)};
 }
 
 void reset_statistics() {

@@ -25,6 +25,7 @@ enum class Counter {
   VariantRuns,
   VariantsTried,
   VariantsWon,
+  Replays,
   kCount
 };
 extern std::atomic<std::uint64_t> counters[static_cast<int>(Counter::kCount)];

@@ -13,7 +13,7 @@ namespace {
 TEST(Metrics, PrometheusHasEveryCounterWithHelpAndType) {
   Statistics s;
   s.evaluations = 12;
-  s.variants_won = 18446744073709551615u;
+  s.replays = 18446744073709551615u;
   s.compile_ns = 1500000000;
   const std::string text = metrics_prometheus(s);
   EXPECT_TRUE(
@@ -21,7 +21,7 @@ TEST(Metrics, PrometheusHasEveryCounterWithHelpAndType) {
                        "# TYPE kiln_evaluations_total counter\nkiln_evaluations_total 12\n"))
       << text;
   EXPECT_NE(text.find("\nkiln_compile_seconds_total 1.500000000\n"), text.npos) << text;
-  EXPECT_TRUE(text.ends_with("\nkiln_variants_won_total 18446744073709551615\n")) << text;
+  EXPECT_TRUE(text.ends_with("\nkiln_replays_total 18446744073709551615\n")) << text;
 }
 
 TEST(Metrics, JsonHasTheMembersOfTheStruct) {
