@@ -34,15 +34,15 @@ std::int64_t blocks_of(const Attention& a, const AttentionForm& form) {
   return round_up(a.rows, form.rows) / form.rows;
 }
 
-/// Few rows against narrow heads take the time of reading k and v: blocks of a warp or two, of which many
+/// Few rows against narrow heads take the time of reading k and v: blocks of a warp or two, of which several
 /// share a multiprocessor, wait for memory side by side. Of halves that pays in many matrices, where there
 /// are few keys, or large blocks would have hardly a row, or half of each copy nothing.
 bool is_small(const Attention& a) {
-  constexpr std::int64_t kFewRows = 32, kHardly = 8, kNarrow = 64, kNarrowest = 32, kMany = 256;
+  constexpr std::int64_t kHardly = 8, kNarrow = 64, kNarrowest = 32, kMany = 256;
+  if (a.q.dtype == DType::Float32) return plan::has_few_rows(a);
   const std::int64_t width = std::max(a.depth, a.width);
-  if (a.rows > kFewRows || width > kNarrow) return false;
-  return a.q.dtype == DType::Float32 ||
-         (a.batch >= kMany && (a.columns <= kFewPairColumns || a.rows <= kHardly || width <= kNarrowest));
+  return a.rows <= plan::kFewPairRows && width <= kNarrow && a.batch >= kMany &&
+         (a.columns <= kFewPairColumns || a.rows <= kHardly || width <= kNarrowest);
 }
 std::int64_t small_rows(const Attention& a) { return round_up(a.rows, 16); }
 

@@ -350,14 +350,17 @@ Why refuse_on_gpu(const Graph&, const Attention& a) {
   return {};
 }
 
+bool has_few_rows(const Attention& a) {
+  return a.rows <= kFewPairRows && std::max(a.depth, a.width) <= kFewRowsWidth;
+}
+
 bool is_faster_apart(const Attention& a, const schedule::Target& target) {
   // A block of float32 takes 64 rows, or 16 or 32 where there are no more, and all columns of them: few
   // blocks leave most of the chip idle, and those of few rows have no room for wide heads beside each other.
-  constexpr std::int64_t kFewRows = 32, kFewWide = 64, kFewBlocks = 2, kBlock = 64;
+  constexpr std::int64_t kFewBlocks = 2, kBlock = 64;
   if (a.q.dtype != DType::Float32 || target.templates == schedule::Target::Templates::All) return false;
-  if (a.rows <= kFewRows && std::max(a.depth, a.width) <= kFewWide)
-    return a.batch < kFewBlocks * target.threads;
-  return a.rows <= kFewRows || 4 * a.batch * ((a.rows + kBlock - 1) / kBlock) < 3 * target.threads;
+  if (has_few_rows(a)) return a.batch < kFewBlocks * target.threads;
+  return a.rows <= kFewPairRows || 4 * a.batch * ((a.rows + kBlock - 1) / kBlock) < 3 * target.threads;
 }
 
 Why refuse_on_cpu(const Attention& a) {

@@ -58,6 +58,11 @@ void each_memory(const Attention& a, const F& f) {
 
 /// Why the main loop of a GPU (attention_mma) cannot do an attention, or nothing.
 Why refuse_on_gpu(const Graph& graph, const Attention& a);
+/// Rows of an attention that a block of a warp or two takes, and how wide heads of float32 are then at most:
+/// a multiprocessor has room for five such blocks.
+inline constexpr std::int64_t kFewPairRows = 32, kFewRowsWidth = 128;
+/// Of float32: whether its rows are so few.
+bool has_few_rows(const Attention& a);
 /// Whether the main loop of a GPU is there but takes longer than products and a softmax.
 bool is_faster_apart(const Attention& a, const schedule::Target& target);
 /// A CPU's main loop packs keys and values, which pays with 100 rows and more; beyond this many, scores apart

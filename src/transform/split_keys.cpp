@@ -116,7 +116,7 @@ class Splitter {
     const std::int64_t rows = p.dims[rank - 2], keys = g_[f.v].dims[rank - 2],
                        width = std::max(g_[f.q].dims[rank - 1], p.dims[rank - 1]);
     const bool floats = f.weights == DType::Float32,
-               small = rows <= costs_.few_rows && width <= costs_.narrow &&
+               small = rows <= costs_.few_rows && width <= (floats ? costs_.narrow_floats : costs_.narrow) &&
                        (floats || rows <= costs_.hardly_rows || width <= costs_.narrowest);
     if (keys > kMostKeys || rows > costs_.most_rows || width > costs_.most_width || (floats && !small) ||
         g_[f.q].dtype != f.weights || g_[f.v].dtype != f.weights)
