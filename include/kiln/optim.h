@@ -11,7 +11,7 @@
 // is recorded like any other operation: the planner fuses the update of a parameter with what makes its
 // gradient. States are trees of tensors, the number of steps included, so that they can be saved, carried
 // through `scan`, and undone (`keep_if`). Rates and all other options are arguments of the kernels: other
-// numbers compile nothing.
+// numbers compile nothing. A rate may be a tensor, too.
 //
 // Parameters are floats. A step on float16 or bfloat16 computes in float32, keeps its state in float32 and
 // rounds the parameter once; to train in half types, keep float32 parameters and convert them inside the
@@ -26,9 +26,26 @@
 
 #include <optional>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 namespace kiln::optim {
+
+/// What a step is multiplied with: a C++ number, or a float tensor of one element, which may be the argument
+/// of a function that is recorded once (kiln/compile.h).
+class Rate {
+ public:
+  template <class N>
+    requires std::is_arithmetic_v<N>
+  Rate(N number) : number_(static_cast<double>(number)) {}
+  Rate(const Tensor& tensor) : tensor_(tensor) {}
+  /// As a float32 scalar. UserError unless a tensor is a float of one element.
+  [[nodiscard]] Tensor scalar() const;
+
+ private:
+  double number_ = 0;
+  Tensor tensor_;  // empty: number_
+};
 
 namespace detail {
 /// A call of an optimiser: its name and line for errors and reports, and what all parameters share.
@@ -46,7 +63,7 @@ struct Call {
 // p -= rate * g. nesterov: p -= rate * (g + momentum * velocity). g is the gradient + decay * p.
 
 struct SgdOptions {
-  double rate = 1e-2;
+  Rate rate = 1e-2;
   double momentum = 0.9;
   double decay = 0;  ///< of the parameters, as a part of the gradient (L2)
   bool nesterov = false;
@@ -65,12 +82,12 @@ struct SgdState {
 // well.
 
 struct AdamOptions {
-  double rate = 1e-3;
+  Rate rate = 1e-3;
   double beta1 = 0.9, beta2 = 0.999;
   double eps = 1e-8;
 };
 struct AdamWOptions {
-  double rate = 1e-3;
+  Rate rate = 1e-3;
   double beta1 = 0.9, beta2 = 0.999;
   double eps = 1e-8;
   double decay = 1e-2;
@@ -89,7 +106,7 @@ struct AdamState {
 //   average = beta2 * average + (1 - beta2) * g.
 
 struct LionOptions {
-  double rate = 1e-4;
+  Rate rate = 1e-4;
   double beta1 = 0.9, beta2 = 0.99;
   double decay = 0;
   int decay_rank = 0;
@@ -105,7 +122,7 @@ struct LionState {
 // p -= rate * u; with momentum velocity = momentum * velocity + u, p -= rate * velocity.
 
 struct RmspropOptions {
-  double rate = 1e-2;
+  Rate rate = 1e-2;
   double alpha = 0.99;
   double eps = 1e-8;
   double momentum = 0;  ///< UserError unless 0, for a state without velocity
@@ -152,7 +169,7 @@ struct LossScale {
 
 namespace detail {
 
-[[nodiscard]] Call call(std::string_view op, double rate, SourceLocation loc);
+[[nodiscard]] Call call(std::string_view op, const Rate& rate, SourceLocation loc);
 /// The same for a step of Adam, which it counts.
 [[nodiscard]] Call adam_call(std::string_view op, const AdamWOptions& options, Tensor& steps,
                              SourceLocation loc);
@@ -203,7 +220,7 @@ void sgd(P& params, const P& gradients, SgdState<P>& state, const SgdOptions& op
 }
 /// Without momentum: p -= rate * g.
 template <Tree P>
-void sgd(P& params, const P& gradients, double rate, SourceLocation loc = SourceLocation::current()) {
+void sgd(P& params, const P& gradients, const Rate& rate, SourceLocation loc = SourceLocation::current()) {
   const detail::Call call = detail::call("sgd", rate, loc);
   kiln::detail::walk_trees(
       "sgd",

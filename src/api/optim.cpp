@@ -68,11 +68,19 @@ LossScale loss_scale(double scale, SourceLocation loc) {
   return {Tensor(static_cast<float>(scale), loc), Tensor(0, loc)};
 }
 
+Tensor Rate::scalar() const {
+  if (!tensor_.valid()) return full({}, number_);
+  if (!is_float(tensor_.dtype()) || tensor_.numel() != 1)
+    throw UserError(
+        cat("[rate] a rate is a number or a float tensor of one element, not ", api::describe(tensor_)));
+  return tensor_.reshape({}).astype(DType::Float32);
+}
+
 namespace detail {
 
-Call call(std::string_view op, double rate, SourceLocation loc) {
+Call call(std::string_view op, const Rate& rate, SourceLocation loc) {
   const CallScope scope(op, loc);
-  return {op, loc, full({}, rate)};
+  return {op, loc, rate.scalar()};
 }
 
 Call adam_call(std::string_view op, const AdamWOptions& options, Tensor& steps, SourceLocation loc) {
@@ -81,7 +89,7 @@ Call adam_call(std::string_view op, const AdamWOptions& options, Tensor& steps, 
   const Tensor t = steps.astype(DType::Float32);
   // 1 - beta^t as -expm1(t log beta): exact to float32 for beta near 1
   const Tensor first = -expm1(t * std::log(options.beta1)), second = -expm1(t * std::log(options.beta2));
-  const Tensor rate = full({}, options.rate);
+  const Tensor rate = options.rate.scalar();
   return {op, loc, rate, rate / first, rsqrt(second)};
 }
 

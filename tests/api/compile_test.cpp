@@ -165,6 +165,26 @@ TEST_F(Compile, ATrainingStepIsTheSameStepByStep) {
   EXPECT_LT(kept.back(), kept.front());
 }
 
+TEST_F(Compile, RatesThatAreTensorsAreArguments) {
+  const auto step = [](const Tensor& p, const optim::AdamState<Tensor>& s, const Tensor& rate) {
+    std::pair<Tensor, optim::AdamState<Tensor>> next(p, s);
+    optim::adamw(next.first, p * 2.0f, next.second, {.rate = rate});
+    return next;
+  };
+  const auto compiled = compile(step);
+  Tensor plain = Tensor({1.f, -2.f, 3.f}), kept = plain;
+  auto s = optim::adam_state(plain), t = s;
+  EXPECT_EQ(replays([&] {
+              for (int i = 0; i < 6; ++i) {
+                const double rate = optim::cosine(1e-2, i, 6);
+                optim::adamw(plain, plain * 2.0f, s, {.rate = rate});
+                std::tie(kept, t) = compiled(kept, t, Tensor(static_cast<float>(rate)));
+              }
+            }),
+            5u);
+  EXPECT_EQ(plain.to_vector<float>(), kept.to_vector<float>());
+}
+
 TEST_F(Compile, WhatTheFunctionTakesFromOutsideKeepsItsValue) {
   Tensor outside = Tensor({1.f, 2.f});
   const Tensor pending = Tensor({10.f, 20.f}) + 1.0f;

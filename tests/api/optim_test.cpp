@@ -52,6 +52,16 @@ TEST(Optim, Sgd) {
                     {-0.166666667, -0.747916667});
 }
 
+TEST(Optim, ARateIsANumberOrAFloatTensorOfOneElement) {
+  Tensor p = Tensor({1.f, 2.f});
+  const Tensor g = Tensor({1.f, 1.f});
+  optim::sgd(p, g, Tensor({0.5}, {1, 1}));
+  testing::expect_equal<float>(p, {0.5f, 1.5f});
+  const std::string message = "[sgd] a rate is a number or a float tensor of one element, not ";
+  expect_user_error([&] { optim::sgd(p, g, Tensor(1)); }, message + "int32 ()");
+  expect_user_error([&] { optim::sgd(p, g, g); }, message + "float32 (2,)");
+}
+
 TEST(Optim, SgdWithMomentum) {
   auto state = optim::sgd_state(params());
   expect_after_four([&](Params& p, const Params& g) { optim::sgd(p, g, state, {.rate = 0.1}); },
