@@ -359,7 +359,14 @@ bool is_faster_apart(const Attention& a, const schedule::Target& target) {
   // blocks leave most of the chip idle, and those of few rows have no room for wide heads beside each other.
   constexpr std::int64_t kFewBlocks = 2, kBlock = 64;
   if (a.q.dtype != DType::Float32 || target.templates == schedule::Target::Templates::All) return false;
-  if (has_few_rows(a)) return a.batch < kFewBlocks * target.threads;
+  if (has_few_rows(a)) {
+    // A tile of 32 columns takes as long where few of them are there, and a row is one product by a vector:
+    // with wide heads, of which there are few blocks side by side, both take longer than memory does.
+    constexpr std::int64_t kNarrow = 64, kTile = 32;
+    const std::int64_t missing = (kTile - a.columns % kTile) % kTile;
+    if (std::max(a.depth, a.width) > kNarrow && (a.rows == 1 || 2 * missing > a.columns)) return true;
+    return a.batch < kFewBlocks * target.threads;
+  }
   return a.rows <= kFewPairRows || 4 * a.batch * ((a.rows + kBlock - 1) / kBlock) < 3 * target.threads;
 }
 

@@ -115,9 +115,10 @@ class Splitter {
     const std::size_t rank = p.dims.size();
     const std::int64_t rows = p.dims[rank - 2], keys = g_[f.v].dims[rank - 2],
                        width = std::max(g_[f.q].dims[rank - 1], p.dims[rank - 1]);
-    const bool floats = f.weights == DType::Float32,
-               small = rows <= costs_.few_rows && width <= (floats ? costs_.narrow_floats : costs_.narrow) &&
-                       (floats || rows <= costs_.hardly_rows || width <= costs_.narrowest);
+    const bool floats = f.weights == DType::Float32, narrow = width <= costs_.narrow,
+               small = rows <= costs_.few_rows &&
+                       (floats ? narrow || (rows > 1 && width <= costs_.narrow_floats)
+                               : narrow && (rows <= costs_.hardly_rows || width <= costs_.narrowest));
     if (keys > kMostKeys || rows > costs_.most_rows || width > costs_.most_width || (floats && !small) ||
         g_[f.q].dtype != f.weights || g_[f.v].dtype != f.weights)
       return 1;

@@ -77,8 +77,14 @@ TEST(SplitKeys, FewRowsAgainstManyKeys) {
   EXPECT_EQ(parts_of(few, attention(few, {.batch = 12}, [&](NodeId s) { return scaled(few, s); })), 1);
   GraphBuilder prime;
   EXPECT_EQ(parts_of(prime, attention(prime, {.keys = 23}, [&](NodeId s) { return scaled(prime, s); })), 1);
-  GraphBuilder wide;
-  EXPECT_EQ(parts_of(wide, attention(wide, {.width = 80}, [&](NodeId s) { return scaled(wide, s); })), 1);
+  const auto of_width = [](std::int64_t rows, std::int64_t width) {
+    GraphBuilder wide;
+    return parts_of(
+        wide, attention(wide, {.rows = rows, .width = width}, [&](NodeId s) { return scaled(wide, s); }));
+  };
+  EXPECT_EQ(of_width(3, 80), 6);
+  EXPECT_EQ(of_width(1, 80), 1);  // a product by a vector
+  EXPECT_EQ(of_width(3, 136), 1);
   GraphBuilder many;
   EXPECT_EQ(parts_of(many, attention(many, {.rows = 65}, [&](NodeId s) { return scaled(many, s); })), 1);
 }
