@@ -379,6 +379,7 @@ class RegionLowering {
   void build_rounds(LoopDecl grid, Groups outer, Groups together), build_strips();
   std::pair<E, std::int64_t> enter_tile(E item);
   bool reduces_tiles() const, may_reduce_tiles() const, reads_far_apart(Groups together) const;
+  E block_in_turn(E item, Groups together, std::int64_t parts, std::int64_t& items);
   std::vector<int> groups_around_tiles() const;
   std::pair<Range, E> enter_tile_rows(E number);
   std::int64_t count_tiles() const, tile_pitch(DType type) const, row_pitch(DType type) const;

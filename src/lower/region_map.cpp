@@ -37,18 +37,34 @@ std::vector<int> RegionLowering::groups_of_repeats(Groups outer) const {
 /// a stencil, between which too much passes through a GPU's second cache.
 bool RegionLowering::reads_far_apart(Groups together) const {
   constexpr std::int64_t kKept = std::int64_t{16} << 20;  // bytes
+  constexpr std::int64_t kMostSteps = 16;  // a cache keeps those of more: one of them is read anew for each
   if (together.size() < 2) return false;
   const Group& first = groups_[static_cast<std::size_t>(together.front())];
-  std::map<NodeId, const Index*> met;
+  std::map<NodeId, std::pair<std::int64_t, std::int64_t>> spans;  // least and greatest place
   for (const Entry& e : p_.entries) {
     if (e.kind != Entry::Kind::Load || p_.space.jumps(e.index)) continue;
-    const auto [at, is_new] = met.emplace(e.node, &e.index);
-    const std::int64_t stride = std::abs(e.index.coef(first.last)),
-                       apart = std::abs(e.index.c - at->second->c);
-    if (!is_new && stride > 0 && apart >= stride && stride * size_of(g_[e.node].dtype) * 2 > kKept)
+    const std::int64_t stride = std::abs(e.index.coef(first.last)), whole = stride * first.extent;
+    if (stride == 0) continue;
+    std::int64_t place = e.index.c % whole;  // the other end is near where the axis turns around
+    if (2 * std::abs(place) > whole) place -= place > 0 ? whole : -whole;
+    const auto [at, is_new] = spans.emplace(e.node, std::pair(place, place));
+    at->second = {std::min(at->second.first, place), std::max(at->second.second, place)};
+    const std::int64_t apart = at->second.second - at->second.first, size = size_of(g_[e.node].dtype);
+    if (apart >= stride && apart <= kMostSteps * stride && std::max(apart, 2 * stride) * size > kKept)
       return true;
   }
   return false;
+}
+
+/// The block that an item is, of `items` that go along these groups as one. Where a stencil reads far apart,
+/// blocks at one place of each of so many parts of the first group follow each other; the last blocks may be
+/// empty.
+E RegionLowering::block_in_turn(E item, Groups together, std::int64_t parts, std::int64_t& items) {
+  if (!target_.gpu || !reads_far_apart(together)) return item;
+  const std::int64_t each = ceil_div(items, parts);
+  const auto [q, r] = divide_with_rest(item, size(kRepeats, parts));
+  items = parts * each;
+  return r * size(kBlocks, each) + q;
 }
 
 /// Without reductions: the last axis (or the last few as one) in blocks.
@@ -61,14 +77,9 @@ void RegionLowering::build_map() {
   if (s_.inside >= 0) return build_rows_inside(std::move(grid), together);
   const std::int64_t run = product(together);
   const std::int64_t blocks = ceil_div(run, s_.block);
-  E item = var(grid.var);
   std::int64_t items = product(outer) * blocks;
-  if (target_.gpu && outer.empty() && reads_far_apart(together)) {  // as below; the last blocks may be empty
-    const std::int64_t parts = product({together.front()}), each = ceil_div(blocks, parts);
-    const auto [q, r] = divide_with_rest(item, size(kRepeats, parts));
-    item = r * size(kBlocks, each) + q;
-    items = parts * each;
-  }
+  E item = outer.empty() ? block_in_turn(var(grid.var), together, product({together.front()}), items)
+                         : var(grid.var);
   if (const std::vector<int> repeats = target_.gpu ? groups_of_repeats(outer) : std::vector<int>();
       !repeats.empty()) {  // blocks that read the same elements follow each other
     const auto [q, r] = divide_with_rest(item, size(kRepeats, product(repeats)));

@@ -156,7 +156,13 @@ void RegionLowering::build_strips() {
     if (g != along) (g < along ? outer : inner).push_back(g);
   const std::int64_t strips = ceil_div(groups_[static_cast<std::size_t>(along)].extent, rows),
                      threads = product(outer) * strips * product(inner);
-  const Range range = block_range(var(grid.var), konst(s_.block), size(kRunExtent, threads));
+  std::vector<int> all(outer);
+  all.push_back(along);
+  all.insert(all.end(), inner.begin(), inner.end());
+  std::int64_t blocks = ceil_div(threads, s_.block);
+  const E block =
+      block_in_turn(var(grid.var), all, outer.empty() ? strips : product({outer.front()}), blocks);
+  const Range range = block_range(block, konst(s_.block), size(kRunExtent, threads));
   LoopDecl v;
   v.var = new_var();
   put_on_lanes(v);
@@ -182,7 +188,7 @@ void RegionLowering::build_strips() {
   }
   strip_row_ = -1;
   grid.body.push_back(loop(std::move(v)));
-  close_grid(std::move(grid), ceil_div(threads, s_.block));
+  close_grid(std::move(grid), blocks);
 }
 
 /// The coordinate so many steps behind that of the row at hand.

@@ -56,6 +56,16 @@ TEST_F(GpuBlocks, OfStencilsFollowEachOther) {
       const Tensor x = numbers({3, n}, DType::Float64);
       return x - roll(x, 1, 0) + roll(x, -1, 0) + roll(x, 2, 1);
     });
+  same([] {  // no two neighbours are too far apart, but the first and the last
+    const Tensor x = numbers({6, 500'003}, DType::Float64);
+    return x + roll(x, 2, 0) + roll(x, 1, 0) - roll(x, -1, 0) - roll(x, -2, 0);
+  });
+  same([] {  // a thread has several rows of the middle axis
+    const Tensor x = numbers({5, 61, 9'001}, DType::Float64);
+    Tensor sum = x + roll(x, 2, 0) + roll(x, -2, 0);
+    for (const int by : {-2, -1, 1, 2}) sum = sum + roll(x, by, 1);
+    return sum;
+  });
 }
 
 /// What is made of pairs is reduced by teams that have several rows, in one phase or two, and by the largest.
