@@ -107,6 +107,17 @@ void quantise(RandomProgram& p, Draw& d, std::int64_t n) {
   hold(p, shape, dtype, axes);
 }
 
+/// Minima and maxima for each of so many items, of which all or the first are put in order: by Batcher's
+/// merge exchange (Knuth, 5.2.2, exercise 11). Where few are wanted, runs of as many are sorted; then the
+/// least of two runs, a bitonic run, goes on, until one is left.
+double sorting_steps(std::int64_t length, std::int64_t first) {
+  const auto network = [](std::int64_t items) {
+    const auto n = static_cast<double>(items), levels = std::log2(n);
+    return items < 2 ? 0 : (levels * levels - levels + 4) / 2 - 2 / n;
+  };
+  return std::min(network(length), network(first) + 1 + std::log2(static_cast<double>(first)));
+}
+
 /// Short rows in order, or the first of that order.
 void sort(RandomProgram& p, Draw& d, std::int64_t n) {
   ProgramWriter w(p);
@@ -119,9 +130,12 @@ void sort(RandomProgram& p, Draw& d, std::int64_t n) {
   const std::string op = d.of(std::vector<std::string>{"sort", "argsort", "topk_values"});
   RandomStep step{.op = op, .in = {x}, .axes = {1}, .reverse = op != "topk_values" && d.chance(1, 3)};
   if (op == "topk_values") step.sizes = {std::min(d.of(Integers{1, 2, 5, 8, 32}), length)};
+  const std::int64_t first = op == "topk_values" ? step.sizes.front() : length;
   w.output(w.step(step));
-  const double depth = std::ceil(std::log2(static_cast<double>(length)));
-  p.instructions = static_cast<double>(product(shape)) * depth * (depth + 1) / 2;  // of a sorting network
+  // Of words of 4 bytes; one instruction takes two keys of 2 bytes, or one beside its position.
+  const double words = std::max(static_cast<double>(size_of(dtype)), 2.0) / 4;
+  p.extremes = static_cast<double>(product(shape)) * sorting_steps(length, first) *
+               (op == "argsort" ? std::ceil(words + 0.5) : words);
 }
 
 /// Elementwise functions in a row.
