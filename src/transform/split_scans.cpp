@@ -92,8 +92,8 @@ class Splitter {
     const std::int64_t most =
         std::min({kMostStaged, costs_.row_bytes / bytes, costs_.slab_bytes / (across * bytes)});
     if (most < kLeastStaged) return 0;
-    const bool by_elements =
-        size_of(s.dtype) < kWord;  // which take long where they are not accessed by vectors
+    // Those take long where they are not accessed by vectors; down columns of few bytes it would take longer.
+    const bool by_elements = size_of(s.dtype) < kWord && across * size_of(s.dtype) >= kLeastRun;
     if (by_elements && s.how.reverse) return 0;
     for (std::int64_t length = most; 2 * length > most; --length)
       if (extent % length == 0) return length;

@@ -73,6 +73,17 @@ TEST(SplitScans, ChunksBesideFewFitSharedMemory) {
   EXPECT_EQ(chunks({16, 1000}, {1, false, false}), 1);    // along memory
 }
 
+/// A column of few bytes is never one thread's, however its chunks are read.
+TEST(SplitScans, ColumnsOfFewBytesAreSplit) {
+  for (const bool reverse : {false, true})
+    for (const DType type : {DType::Float16, DType::Int8, DType::Int16})
+      EXPECT_EQ(
+          chunks_of(Op::scan_max, type, {1009, 3}, {0, false, reverse},
+                    {.wanted = 160, .least = 1, .least_extent = 1, .slab_bytes = 4096, .row_bytes = 256}),
+          16)
+          << kiln::name(type) << reverse;
+}
+
 /// Totals are scanned in chunks, too, while one thread would take many.
 TEST(SplitScans, ManyTotalsAreScannedInChunks) {
   GraphBuilder b;
