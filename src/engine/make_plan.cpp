@@ -11,6 +11,7 @@
 #include "inspect/statistics.h"
 #include "ir/custom.h"
 #include "ir/layout.h"
+#include "plan/joined_halves.h"
 #include "plan/partner_columns.h"
 #include "plan/place_results.h"
 #include "plan/shared_inputs.h"
@@ -213,6 +214,8 @@ void PlanMaker::share_main_loops() {
   plan::share_launches(g_, regions_, [&](const plan::Region& a, const plan::Region& b) {
     return lower::shares_launch(g_, regions_, a, b, target);
   });
+  plan::join_halves(g_, target, regions_,
+                    [&](const plan::Region& r) { return lower::shares_halves(g_, regions_, r); });
 }
 
 void PlanMaker::note_argument_bytes() {

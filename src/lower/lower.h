@@ -76,6 +76,9 @@ bool shares_launch(const plan::Graph& graph, const plan::Regions& regions, const
 bool meets_partners(const plan::Graph& graph, const plan::Regions& regions, const plan::Region& region,
                     const schedule::Target& target);
 
+/// Whether maps read less where a thread has two points together, as plan::Region::partner says, than apart.
+bool shares_halves(const plan::Graph& graph, const plan::Regions& regions, const plan::Region& region);
+
 /// Pre: a region made by plan::fuse over a verified graph. Never fails for such a region.
 Lowered lower(const plan::Graph& graph, const plan::Regions& regions, const plan::Region& region,
               const schedule::Target& target);

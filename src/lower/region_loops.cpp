@@ -280,7 +280,9 @@ void RegionLowering::store_output(Body& body, const Pulled::Output& o) {
   Index first = o.at;  // where two points share one of the domain, both take the strides of the first
   first.c -= o.behind;
   E at = to_expr(first, kOutputOwner + o.node);
-  if (o.behind != 0) at = at + konst(o.behind);
+  if (o.behind != 0)
+    at = at + (product_ == ir::kNoNode ? param(role(kOffset, kOutputOwner + o.node, kExtent), o.behind)
+                                       : konst(o.behind));
   body.push_back(store(buffer->second, at, build(o.entry)));
 }
 

@@ -92,7 +92,7 @@ void RegionLowering::build_map() {
   const E first = block * konst(s_.block);
   const Range range{first, kernel::min(run_extent - first, konst(s_.block))};
   grid.body.push_back(lane_loop(range, together, [&](Body& body) { phase_body(body); }));
-  if (outer.empty() && items == blocks) out_.piece = s_.block;
+  if (outer.empty() && items == blocks && partner_ == 0) out_.piece = s_.block;
   close_grid(std::move(grid), items);
 }
 

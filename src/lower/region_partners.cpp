@@ -75,4 +75,16 @@ bool meets_partners(const plan::Graph& graph, const plan::Regions& regions, cons
   return lowering.run().kernel.main_loop->name == "product_wgmma";
 }
 
+bool shares_halves(const plan::Graph& graph, const plan::Regions& regions, const plan::Region& region) {
+  const auto loads = [](const Pulled& p, double guarded) {
+    double count = 0;
+    for (const Entry& e : p.entries)
+      if (e.kind == Entry::Kind::Load) count += e.predicates < 0 ? 1 : guarded;
+    return count;
+  };
+  plan::Region apart = region;
+  apart.partner = 0;
+  return loads(pull(graph, regions, region), 1) < 2 * loads(pull(graph, regions, apart), 0.5);
+}
+
 }  // namespace kiln::lower

@@ -40,9 +40,11 @@ struct Region {
   std::vector<NodeId> rows;      // nodes of `nodes` that are row nodes, ascending
   NodeId product = ir::kNoNode;  // Contraction: the product
   NodeId second = ir::kNoNode;   // Contraction: another of the same rows, side by side; the maps read both
-  std::int64_t partner = 0;      // Contraction: distance of columns that maps read together; 0: none
-  std::vector<Region> parts;     // Contraction: several products that share a launch; all of this is theirs
-  int tiled = -1;                // Attention: index into Regions::attentions; PairSums: into pair_sums
+  /// Contraction: distance of columns that maps read together; Fused: of points of halves that maps join. 0:
+  /// none.
+  std::int64_t partner = 0;
+  std::vector<Region> parts;  // Contraction: several products that share a launch; all of this is theirs
+  int tiled = -1;             // Attention: index into Regions::attentions; PairSums: into pair_sums
   struct Loop {
     std::int64_t extent;
     std::uint32_t places;  // bit p: values at place p have it

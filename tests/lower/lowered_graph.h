@@ -8,6 +8,7 @@
 #include "kernel/interpret_kernel.h"
 #include "lower/lower.h"
 #include "plan/fuse.h"
+#include "plan/joined_halves.h"
 #include "support/check.h"
 #include "transform/transform.h"
 
@@ -49,6 +50,8 @@ class LoweredGraph {
 
   LoweredGraph(ir::GraphBuilder& b, std::shared_ptr<ir::Graph> graph, const schedule::Target& target)
       : b_(b), g_ptr_(std::move(graph)), g_(*g_ptr_), regions_(plan::fuse(g_, target)) {
+    plan::join_halves(g_, target, regions_,
+                      [&](const plan::Region& r) { return shares_halves(g_, regions_, r); });
     for (const plan::Region& r : regions_.regions) launch(r, target);
   }
 
