@@ -178,6 +178,7 @@ class CudaEmitter {
   bool ahead(ExprId load);
   bool element_ahead(ExprId load);
   int level_of(ExprId e);
+  bool looks_up(const LoopDecl& l) const;
   bool chooses_loaded(ExprId e) const;
   bool is_strip(std::span<const Stmt> list) const;
   std::size_t load_strip(std::span<const Stmt> list);

@@ -429,7 +429,9 @@ std::string CudaEmitter::vectors(const LoopDecl& l, const std::string& i, Reach 
 /// would wait for each other, and each step would compute indices again.
 bool CudaEmitter::has_two_forms(const LoopDecl& l) const {
   constexpr double kEnough = 32;  // bytes of a step that are in flight together anyway
-  if (l.steps < 2 || !is_map() || lanes_ * bytes_a_step(l) >= kEnough) return false;
+  if (l.steps < 2 || !is_map()) return false;
+  if (lanes_ > 1 && looks_up(l)) return true;  // for one step after the other
+  if (lanes_ * bytes_a_step(l) >= kEnough) return false;
   const bool wide = std::ranges::any_of(k_.buffers, [](const BufferDecl& b) { return size_of(b.dtype) > 4; });
   return lanes_ > 1 || l.steps * bytes_a_step(l, 1) <= 4 * (wide ? kAhead : kMostAhead);
 }

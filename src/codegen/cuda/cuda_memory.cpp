@@ -152,6 +152,22 @@ int CudaEmitter::level_of(ExprId e) {
   return level + (n.prim == Prim::Load ? 1 : 0);
 }
 
+/// Whether a loop loads from where other loads say, as a gather does.
+bool CudaEmitter::looks_up(const LoopDecl& l) const {
+  std::unordered_set<ExprId> seen;
+  const auto visit = [&](auto& self, ExprId e, bool place) -> bool {
+    if (e == kNoExpr || (!place && !seen.insert(e).second)) return false;
+    const ExprNode& n = pool_[e];
+    const bool loads = n.prim == Prim::Load && k_.buffers[n.imm].role == BufferDecl::Role::In;
+    if (loads) return place || self(self, n.a, true);
+    bool any = false;
+    each_operand(n, [&](ExprId o) { any = any || self(self, o, place); });
+    return any;
+  };
+  return std::ranges::any_of(
+      l.body, [&](const Stmt& s) { return s.kind != Stmt::Kind::Loop && visit(visit, s.value, false); });
+}
+
 /// Puts a load of all steps before them; `text` gives what it loads.
 template <class F>
 void CudaEmitter::load_ahead(ExprId load, const std::string& name, const std::string& type, F text) {
