@@ -72,6 +72,7 @@ transform::Wishes wishes(const schedule::Target& target, Device device) {
         .apart = true, .most_terms = 1024, .most_across = 64, .most_of_two = 64, .least_sums = 1 << 16};
     w.most_nested = 16;
     w.second_extremes = true;
+    w.finds_logsumexps = true;
     w.writes_out =
         transform::TermCosts{.most_terms = 4, .most_products = 8, .most_stored = 2, .of_windows = 160};
   }

@@ -4,6 +4,7 @@
 #include "transform/arrange_operands.h"
 #include "transform/cse.h"
 #include "transform/dce.h"
+#include "transform/find_logsumexps.h"
 #include "transform/find_products.h"
 #include "transform/fold.h"
 #include "transform/keep_numbers.h"
@@ -131,6 +132,10 @@ Transformed transform(ir::Graph graph, const Wishes& wishes) {
   if (wishes.extremes && wishes.second_extremes && orders_rows(t.graph)) {
     follow(t, settle_parts(t.graph));
     follow(t, take_extremes(t.graph, true));  // so that a product is seen to be only reduced
+    follow(t, dce(t.graph));
+  }
+  if (wishes.finds_logsumexps) {
+    follow(t, find_logsumexps(t.graph));
     follow(t, dce(t.graph));
   }
   if (wishes.finds_products) follow(t, find_products(t.graph, wishes.most_nested));

@@ -41,6 +41,7 @@ struct Wishes {
   TiledNodes tiled;                          // that no blocks are made of
   bool finds_products = false;               // the other way round, see find_products.h, …
   std::int64_t most_nested = 0;              // … of sums that are reduced further
+  bool finds_logsumexps = false;             // of maxima and sums, see find_logsumexps.h
   std::optional<VectorCosts> vectors;        // of products of a matrix and a vector, see sum_vectors.h
   std::optional<TermCosts> writes_out;       // of reductions of pairs, see write_out_sums.h
   bool sums_batches = false;                 // of products, see sum_batches.h
