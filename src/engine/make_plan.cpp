@@ -53,6 +53,22 @@ std::optional<std::string> defect_in(F f) {
   return std::nullopt;
 }
 
+/// Whether a GPU adds doubles half as fast as floats.
+bool has_doubles(const schedule::Target& t) {
+  return t.gpu && (t.architecture == 80 || t.architecture == 90 || t.architecture == 100);
+}
+
+/// Whether dependent reductions are one kernel that has rows in registers, or columns in shared memory.
+bool keeps_rows(const transform::ReducedRows& r, const schedule::Target& t) {
+  constexpr std::int64_t kMostColumn = (112 << 10) / 64, kShortColumn = 8, kWord = 4, kMixed = 2048;
+  const schedule::NormFacts n{
+      .rows = r.rows, .length = r.length, .columns = r.columns, .run = r.run, .bytes = r.bytes};
+  if (!schedule::refuse_norm(n, t).empty()) return false;
+  if (r.mixed) return r.length <= kMixed;
+  if (!r.columns) return r.length <= t.held;
+  return r.length < kShortColumn || (r.length <= kMostColumn && r.run * r.bytes % kWord == 0);
+}
+
 }  // namespace
 
 transform::Wishes wishes(const schedule::Target& target, Device device) {
@@ -73,6 +89,8 @@ transform::Wishes wishes(const schedule::Target& target, Device device) {
     w.most_nested = 16;
     w.second_extremes = true;
     w.finds_logsumexps = true;
+    if (has_doubles(target))
+      w.keeps_rows = [&target](const transform::ReducedRows& r) { return keeps_rows(r, target); };
     w.writes_out =
         transform::TermCosts{.most_terms = 4, .most_products = 8, .most_stored = 2, .of_windows = 160};
   }

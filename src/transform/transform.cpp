@@ -104,6 +104,11 @@ void transform_for_target(Transformed& t, const Wishes& wishes) {
     follow(t, cse(t.graph));  // what others begin with may be one of the reductions
     follow(t, dce(t.graph));
   }
+  if (wishes.keeps_rows) {
+    follow(t, expand_squares(t.graph, wishes.keeps_rows));
+    follow(t, cse(t.graph));
+    follow(t, dce(t.graph));
+  }
   if (wishes.reductions) follow(t, split_reductions(t.graph, *wishes.reductions));
   if (wishes.scans) follow(t, split_scans(t.graph, *wishes.scans));
 }

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "transform/block_rows.h"
+#include "transform/expand_squares.h"
 #include "transform/replacement.h"
 #include "transform/split_keys.h"
 #include "transform/split_reductions.h"
@@ -42,6 +43,7 @@ struct Wishes {
   bool finds_products = false;               // the other way round, see find_products.h, …
   std::int64_t most_nested = 0;              // … of sums that are reduced further
   bool finds_logsumexps = false;             // of maxima and sums, see find_logsumexps.h
+  KeepsRows keeps_rows;                      // that others are expanded, see expand_squares.h; or nothing
   std::optional<VectorCosts> vectors;        // of products of a matrix and a vector, see sum_vectors.h
   std::optional<TermCosts> writes_out;       // of reductions of pairs, see write_out_sums.h
   bool sums_batches = false;                 // of products, see sum_batches.h
