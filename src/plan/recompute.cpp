@@ -15,8 +15,10 @@ using ir::GraphNode;
 using ir::Op;
 using ir::OpKind;
 
-constexpr float kMostCost = 6;    // primitives a point, …
-constexpr float kMostOfGpu = 32;  // … or of a GPU, where they take less time than memory would
+constexpr float kMostCost = 6;       // primitives a point, …
+constexpr float kMostOfGpu = 32;     // … or of a GPU, where they take less time than memory would
+constexpr float kMostOfFew = 300;    // … or where others read few of its points
+constexpr std::int64_t kFewer = 64;  // times: so few
 constexpr std::int64_t kLeastElements = 1 << 16;  // below, launches are all that counts
 constexpr std::size_t kMostSteps = 12;            // from a result to a value that it is made of
 constexpr std::int64_t kMuchSmaller = 8;  // times: a result that costs little to store, and to read again
@@ -142,7 +144,8 @@ class Again {
       if (r.kind != Region::Kind::Fused) continue;
       std::vector<NodeId> results;
       for (const NodeId x : r.outputs)
-        if (may_be_made_again(x) && !take({&x, 1}, ir::kNoNode, kMostCost)) results.push_back(x);
+        if (may_be_made_again(x) && !take_few(x) && !take({&x, 1}, ir::kNoNode, kMostCost))
+          results.push_back(x);
       if (results.size() > 1 && !(results.size() == r.outputs.size() && take_all(r, results)))
         take_together(r, results);
       for (const NodeId x : results)
@@ -167,6 +170,25 @@ class Again {
       return g_[id].op == Op::cast && ir::attributes<ir::Cast>(g_[id]).unrounded;
     };
     return t_.gpu && (is_product(x) || (g_[x].op == Op::add && std::ranges::any_of(g_[x].in, is_product)));
+  }
+
+  /// A value of which others read few elements, as a label's of each row: to make those again takes no time
+  /// beside storing all.
+  bool take_few(NodeId x) {
+    const auto few = [&](std::uint32_t s) {
+      return std::ranges::all_of(regions_.regions[s].nodes, [&](NodeId n) {
+        return g_[n].numel * kFewer <= g_[x].numel &&
+               (!ir::is_reduce(g_[n].op) || g_[g_[n].in[0]].numel * kFewer <= g_[x].numel);
+      });
+    };
+    std::vector<NodeId> made_of, maps;
+    float cost = 0;
+    if (!std::ranges::all_of(readers_[x], few) ||
+        !operands_.below(x, t_, kMostOfFew, made_of, maps, cost, ir::kNoNode) || made_of.empty())
+      return false;
+    again_.resize(g_.size());
+    for (const NodeId m : maps) again_[m] = true;
+    return true;
   }
 
   /// All results of a region, which then reads nothing any more.

@@ -161,6 +161,19 @@ TEST(Recompute, WhatTakesLongOrReadsMoreIsStored) {
   EXPECT_TRUE(stored(wide, sum));
 }
 
+/// One element of each row, such as a label's, is made again whatever it takes; many are not.
+TEST(Recompute, FewPointsOfAValueDoNotHaveItStored) {
+  for (const std::int64_t picked : {1, 200}) {
+    GraphBuilder b;
+    NodeId x = b.leaf(DType::Float32, {512, 4096});
+    for (int i = 0; i < 40; ++i) x = b.op(Op::sin, {x});
+    const NodeId label = b.leaf(DType::Int32, {512, picked});
+    b.root(b.reduce(Op::reduce_max, x, 2));
+    b.root(b.add(Op::gather, {x, label}, ir::Gather{1}, {.dims = Shape{512, picked}}));
+    EXPECT_EQ(stored(b, x), picked > 1) << picked;
+  }
+}
+
 TEST(Recompute, SmallArraysStay) {
   GraphBuilder b;
   const NodeId x = b.leaf(DType::BFloat16, {64, 64}), wide = b.cast(x, DType::Float32);
