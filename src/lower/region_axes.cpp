@@ -2,6 +2,7 @@
 // elements accesses take at once.
 //
 // Invariant: nothing here makes an expression.
+#include "lower/join_quotients.h"
 #include "lower/region_lowering.h"
 
 #include <algorithm>
@@ -194,6 +195,8 @@ void RegionLowering::collapse() {
     if (joins) {
       const int outer = groups_.back().last;
       each_index([&](const Index& i) { joins &= i.coef(outer) == i.coef(g.last) * g.extent; });
+      if (!joins && !target_.gpu && !target_.strict && scans_.empty() && p_.loops.empty())
+        joins = quotients_join(g_, p_, outer, g);
     }
     if (joins) {
       groups_.back().last = g.last;
