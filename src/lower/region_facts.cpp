@@ -112,6 +112,25 @@ int first_jump(const Pulled& p, const std::vector<Group>& groups, const Index& i
   return static_cast<int>(std::find_if(groups.begin(), groups.end(), changes) - groups.begin());
 }
 
+namespace {
+
+/// Values that are there to be compared and for nothing else: labels, and the columns that they are compared
+/// with. Wide ones take two registers for as many lanes as others have in one, and their comparison one mask.
+std::vector<bool> only_compared(const plan::Graph& g, const Pulled& p) {
+  std::vector<bool> out;
+  for (const Entry& e : p.entries)
+    out.push_back(e.kind == Entry::Kind::Load || e.kind == Entry::Kind::Iota ||
+                  e.kind == Entry::Kind::Scalar);
+  for (const auto& o : p.outputs) out[o.entry] = false;
+  for (const Entry& e : p.entries) {
+    if (e.kind == Entry::Kind::Op && ir::info(g[e.node].op).rule == ir::TypeRule::Compare) continue;
+    p.each_operand(e, [&](EntryId in) { out[in] = false; });
+  }
+  return out;
+}
+
+}  // namespace
+
 void RegionLowering::measure() {
   // The 64-bit indices of random draws do not count for the lanes: their bits are made for several lanes at
   // once.
@@ -129,6 +148,7 @@ void RegionLowering::measure() {
   for (const Entry& e : p_.entries)
     for (EntryId in : e.in)
       if (in != kNoEntry) starts[in] = false;
+  const std::vector<bool> compared = only_compared(g_, p_);
   for (EntryId id = 0; id < p_.entries.size(); ++id) {
     Entry& e = p_.entries[id];
     if (e.kind == Entry::Kind::Op || e.kind == Entry::Kind::Scan)
@@ -137,8 +157,9 @@ void RegionLowering::measure() {
     phases_ = std::max(phases_, e.phase);
     KILN_CHECK_THAT(phases_ < 32);                    // bits of Entry::used_in; the planner caps reductions
     const bool innermost = !p_.nest || e.phase == 0;  // what further levels make is not on its lanes
+    const auto bytes = static_cast<int>(size_of(compute_type(g_[e.node].dtype)));
     if (!only_draws[id] && !starts[id] && innermost)
-      widest_bytes_ = std::max(widest_bytes_, static_cast<int>(size_of(compute_type(g_[e.node].dtype))));
+      widest_bytes_ = std::max(widest_bytes_, compared[id] && !target_.gpu ? std::min(bytes, 4) : bytes);
     if (e.kind == Entry::Kind::Reduce) reductions_.push_back({id, e.phase - 1, e.place});
     if (e.kind == Entry::Kind::Scan) scans_.push_back({id});
   }
