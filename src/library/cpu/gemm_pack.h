@@ -143,10 +143,11 @@ void pack_strided(const T* from, std::int64_t across, std::int64_t along, std::i
     const std::int64_t n = std::min(kRun, depth - p0);
     std::int64_t w = 0;
     if constexpr (sizeof(C) == 4)
-      if (along == 1 && n % 4 == 0)
-        for (; w + 4 <= used; w += 4) {
-          const T* const line = from + w * across + p0;
-          C* const at = to + p0 * width + w;
+      if (along == 1 && n % 4 == 0 && used >= 4)
+        for (; w < used; w += 4) {  // the last four lines, some of them once more
+          const std::int64_t first = std::min(w, used - 4);
+          const T* const line = from + first * across + p0;
+          C* const at = to + p0 * width + first;
           if constexpr (std::is_same_v<T, C>) {
             pack_four_lines<C>({line, line + across, line + 2 * across, line + 3 * across}, width, n, at);
           } else {
@@ -287,12 +288,13 @@ void pack_steps(const T* from, Lines across, Lines along, std::int64_t used, std
     std::int64_t w = 0;
     if constexpr (std::is_same_v<T, C> && sizeof(C) == 4) {
       const std::int64_t whole = n / 4 * 4;
-      for (; whole > 0 && w + 4 <= used; w += 4) {
-        const C* const lines[] = {step + across[w], step + across[w + 1], step + across[w + 2],
-                                  step + across[w + 3]};
-        pack_four_lines<C>(lines, width, whole, to + p0 * width + w);
+      for (; whole > 0 && used >= 4 && w < used; w += 4) {  // as above
+        const std::int64_t first = std::min(w, used - 4);
+        const C* const lines[] = {step + across[first], step + across[first + 1], step + across[first + 2],
+                                  step + across[first + 3]};
+        pack_four_lines<C>(lines, width, whole, to + p0 * width + first);
         for (std::int64_t p = whole; p < n; ++p)
-          for (int i = 0; i < 4; ++i) to[(p0 + p) * width + w + i] = lines[i][p];
+          for (int i = 0; i < 4; ++i) to[(p0 + p) * width + first + i] = lines[i][p];
       }
     }
     if constexpr (kIsHalf<T>) {
