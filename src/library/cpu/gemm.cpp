@@ -85,6 +85,10 @@ class Product {
     return round_up(rows * slab, 16) + round_up(cols * slab, 16) + (sums ? call.m * call.n : 0);
   }
 
+  /// Whether operands lie at strides and are multiplied there, without a workspace.
+  static bool is_direct(const Matmul& call) {
+    return strided(call.a) && strided(call.b) && way_of(call) == Way::Direct;
+  }
   /// Windows are asked for where operands are packed, all steps at one time.
   static bool may_have_windows(const Matmul& call) {
     return way_of(call) == Way::Packed && slab_of(call.k, most_rows(call)) == call.k;
@@ -522,7 +526,8 @@ class CpuLibrary final : public library::Library {
  public:
   std::size_t workspace_bytes(const Matmul& call) const override {
     if (empty(call) || call.k == 0) return 0;
-    return dispatch(call.dtype, [&]<class T>() {
+    return dispatch(call.dtype, [&]<class T>() -> std::size_t {
+      if (Product<T>::is_direct(call)) return 0;
       const Shared<T> shared(call);
       const std::size_t items = split_batches(call) ? static_cast<std::size_t>(thread_count()) : 1;
       std::optional<WindowColumns<T>> windows;
@@ -534,6 +539,7 @@ class CpuLibrary final : public library::Library {
   void matmul(const Matmul& call, std::byte* workspace) const override {
     if (empty(call)) return;
     dispatch(call.dtype, [&]<class T>() {
+      if (call.k > 0 && Product<T>::is_direct(call)) return run<T>(call, workspace);
       Shared<T> shared(call);
       if (call.k > 0) shared.lay_out(workspace);
       run<T>(shared.call(), workspace + shared.bytes());
