@@ -178,7 +178,11 @@ class WindowColumns {
       : micro_(window_micro<C>(best_sum_level(), call.strict)),
         height_(height_of(call.m, micro_.rows)),
         depth_(std::min(call.k, WindowPlaces::kDepth)),
-        places_(call, tile, micro_.lanes, !std::is_same_v<T, C>, height_ == call.m && depth_ == call.k) {}
+        places_(call, tile, micro_.lanes, !std::is_same_v<T, C>,
+                depth_ == call.k && call.m <= kShortRowPanels * height_) {}
+  /// Panels of a for which vectors that reach over ends of short rows take less time than packing: more of
+  /// halves, which packing converts run by run.
+  static constexpr std::int64_t kShortRowPanels = std::is_same_v<T, C> ? 1 : 4;
   static std::int64_t height_of(std::int64_t m, std::int64_t most) {
     const std::int64_t panels = (m + most - 1) / most;
     return (m + panels - 1) / panels;

@@ -279,6 +279,8 @@ TEST(WindowColumnsOf, OperandsThatAreReadWhereTheyLie) {
   EXPECT_FALSE(taken(0.0f, {.width = 80, .stride = 5}));  // too far apart to be staged
   EXPECT_TRUE(taken(0.0f, {.width = 9}));                 // rows shorter than a vector
   EXPECT_FALSE(taken(0.0f, {.width = 9, .filters = 64}));
+  EXPECT_TRUE(taken(float16{}, {.width = 9, .filters = 40}));  // packing converts rows one by one
+  EXPECT_FALSE(taken(float16{}, {.width = 9, .filters = 64}));
   EXPECT_FALSE(taken(0.0f, {.width = 5}));
   EXPECT_FALSE(taken(std::int32_t{}, {}));
   EXPECT_TRUE(taken(float16{}, {}));
