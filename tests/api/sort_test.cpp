@@ -174,6 +174,24 @@ TEST(Sort, LongRowsAgreeWithTheOracle) {
   }
 }
 
+/// As many rows as make tiles for two threads, of lengths at which a network, blocks without anything to take
+/// and partitions are chosen.
+TEST(Sort, ManyLongRowsAgreeWithTheOracleOnEveryTarget) {
+  for (const std::string& target : testing::cpu_targets()) {
+    testing::ConfigScope scope(target);
+    for (const DType dtype : {DType::UInt8, DType::Float16, DType::Float32, DType::Float64})
+      for (const auto& [n, kept] :
+           {std::pair<std::int64_t, std::int64_t>{1100, 300}, {2500, 50}, {4100, 5}}) {
+        const Tensor x = values(dtype, {dtype == DType::UInt8 ? 131 : 67, n});
+        const auto what = cat(name(dtype), " rows of ", n, " on KILN_CPU=", target);
+        expect_modes_agree([&] { return sort(x, 1); }, what);
+        expect_modes_agree([&] { return argsort(x, 1, true); }, what);
+        expect_modes_agree([&] { return topk(x, kept).values; }, what);
+        expect_modes_agree([&] { return topk(x, kept).indices; }, what);
+      }
+  }
+}
+
 /// Rows of 8-byte numbers that differ in more bits than positions leave: those that are alike in the other
 /// bits are put in order afterwards. Each row has runs of such numbers, some of them equal.
 TEST(Sort, WideNumbersThatDifferInTheirLastBitsOnEveryTarget) {

@@ -400,6 +400,15 @@ void values_base(const Key<T>* from, std::int64_t n, bool descending, T* to) {
 
 }  // namespace
 
+bool has_wide_network() {
+#if defined(__x86_64__)
+  const InstructionSets target = host_instruction_sets();
+  return target.avx512 || target.avx2;
+#else
+  return false;
+#endif
+}
+
 template <class Item>
 TileSort<Item> tile_sort() {
 #if defined(__x86_64__)

@@ -26,6 +26,7 @@ constexpr std::int64_t kMostPacked = std::int64_t{1} << 32;  // elements of a ro
 constexpr std::int64_t kSelectBelow = 8;   // a part of a row smaller than this fraction is selected first,
 constexpr std::int64_t kPlacesKept = 64;   // elements of a row whose places are written down for all rows
 constexpr std::int64_t kFilterBelow = 64;  // one smaller than this without writing the row down
+constexpr std::int64_t kFewKept = 16;      // elements that stand in order while others are met
 
 /// A key with its position. Up to 32 bits of key share one word with it, and so do more where a whole row is
 /// sorted (sort_packed.h).
@@ -208,14 +209,13 @@ struct RowSort {
   /// many as are kept: those behind the first `kept` were below the last of these when they came, and are
   /// thinned out when the memory is full.
   struct Best {
-    static constexpr std::int64_t kFew = 16;
     Item* items;
     const std::int64_t kept;
     std::int64_t count = 0;
     bool full() const { return count >= kept; }
     bool takes(const Item& item) const { return !full() || item < items[kept - 1]; }
     void take(const Item& item) {
-      if (kept <= kFew) return insert(item);
+      if (kept <= kFewKept) return insert(item);
       items[count++] = item;
       if (count != kept && count != 2 * kept) return;
       std::nth_element(items, items + kept - 1, items + count);
@@ -431,8 +431,15 @@ struct Rows {
   /// Whether rows are sorted side by side, in tiles of this kind.
   template <class Tile>
   bool side_by_side() const {
-    return !alone && length <= (kept < length / kSelectBelow ? kNetworkSelects : Tile::kMost) &&
-           count >= Tile::kRows;
+    if (alone || count < Tile::kRows) return false;
+    if (length <= kNetworkAlways) return true;
+    const bool few = kept < length / kSelectBelow;
+    if (!has_wide_network()) return !few && length <= Tile::kMost / 2;
+    const bool filters = kept <= kFewKept && kept < length / kFilterBelow;
+    const std::int64_t most = filters ? kNetworkFilters<typename Tile::Item>
+                              : few   ? kNetworkSelects
+                                      : Tile::kMost;
+    return length <= most && count >= Tile::kRows * threads;
   }
   /// The least of `n` items of work that a thread takes.
   std::int64_t grain(std::int64_t n, std::int64_t least) const {
