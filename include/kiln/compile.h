@@ -23,6 +23,7 @@
 #include <kiln/tree.h>
 
 #include <bit>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -158,7 +159,9 @@ class Compiled {
     (call.add(std::forward<A>(args)), ...);
     std::vector<Tensor> leaves;
     if (const auto like = calls_.replay(call, leaves)) {
-      R out = tree_unflatten(*static_cast<const R*>(like.get()), leaves);
+      R out = *static_cast<const R*>(like.get());
+      std::size_t next = 0;
+      tree_for_each([&](Tensor& leaf) { leaf = std::move(leaves[next++]); }, out);
       (empty(std::forward<A>(args)), ...);
       return out;
     }

@@ -221,22 +221,6 @@ KeptTrace::Made KeptTrace::make(const KeptRecording& recording, std::span<Node* 
 
 namespace {
 
-/// Memory of a result, as a leaf.
-ir::NodeRef made_leaf(const Plan& plan, const Plan::Result& from, std::size_t number, const Workspace& w,
-                      std::span<const std::uint64_t> slots, DType dtype, std::span<const std::int64_t> dims,
-                      SourceLocation line) {
-  const std::int64_t moved = from.moved == 0 ? 0 : plan.moved(from.moved, slots) / size_of(dtype);
-  ir::Buffer* buffer = w.results[number];
-  std::int64_t offset = from.offset + moved;
-  if (from.place.kind == Place::Kind::Arg) {
-    buffer = w.arg_buffers[from.place.index];
-    offset += (w.args[from.place.index] - buffer->data) / size_of(dtype);
-  }
-  ir::retain(buffer);
-  return ir::NodeRef::adopt(
-      ir::new_leaf(buffer, dtype, dims, offset, from.strides.empty() ? nullptr : from.strides.data(), line));
-}
-
 std::size_t result_at(const Plan& plan, std::uint32_t position, std::size_t likely) {
   if (likely < plan.results.size() && plan.results[likely].position == position) return likely;
   return static_cast<std::size_t>(std::ranges::find(plan.results, position, &Plan::Result::position) -
@@ -244,6 +228,26 @@ std::size_t result_at(const Plan& plan, std::uint32_t position, std::size_t like
 }
 
 }  // namespace
+
+Node* KeptTrace::shown(const Leaf& leaf, std::span<Node* const> arguments) {
+  return leaf.captured ? leaf.captured.get() : arguments[leaf.argument];
+}
+
+ir::NodeRef KeptTrace::made(const Result& r, const Plan& plan, std::size_t number, const Workspace& w,
+                            std::span<Node* const> arguments) const {
+  const Plan::Result& from = plan.results[number];
+  const std::int64_t moved = from.moved == 0 ? 0 : plan.moved(from.moved, slots_) / size_of(r.dtype);
+  ir::Buffer* buffer = w.results[number];
+  std::int64_t offset = from.offset + moved;
+  if (from.place.kind == Place::Kind::Arg) {
+    const Node* const of = shown(leaves_[from.place.index], arguments);
+    buffer = of->buffer;
+    offset += of->offset * size_of(of->dtype) / size_of(r.dtype);
+  }
+  ir::retain(buffer);
+  const std::int64_t* const strides = from.strides.empty() ? nullptr : from.strides.data();
+  return ir::NodeRef::adopt(ir::new_leaf(buffer, r.dtype, r.dims, offset, strides, r.line));
+}
 
 bool KeptTrace::run(std::span<Node* const> arguments, std::vector<ir::NodeRef>& results) const {
   const std::shared_ptr<const Plan> plan = find_plan(key_);
@@ -256,17 +260,13 @@ bool KeptTrace::run(std::span<Node* const> arguments, std::vector<ir::NodeRef>& 
   const WorkspaceLease w;
   device::Device& here = device::at(device_);
   w->args.clear();
-  for (const Leaf& l : leaves_) {
-    const Node* const n = l.captured ? l.captured.get() : arguments[l.argument];
-    ir::retain(n->buffer);
-    w->arg_buffers.push_back(n->buffer);
+  for (const Leaf& l : leaves_) {  // whose memory the caller and this trace hold
+    const Node* const n = shown(l, arguments);
     if (!here.is_host()) here.use(*n->buffer);
     w->args.push_back(n->buffer->data + n->offset * size_of(n->dtype));
   }
-  for (const std::uint32_t arg : plan->donated) here.forget_host_copy(*w->arg_buffers[arg]);
-  count(Counter::Evaluations);
-  count(Counter::PlanHits);
-  count(Counter::Replays);
+  for (const std::uint32_t arg : plan->donated)
+    here.forget_host_copy(*shown(leaves_[arg], arguments)->buffer);
   bool wrote = false;
   try {
     run_plan(*plan, w->args, slots_, w->results, &wrote);
@@ -278,17 +278,18 @@ bool KeptTrace::run(std::span<Node* const> arguments, std::vector<ir::NodeRef>& 
   } catch (const std::bad_alloc&) {
     throw DeviceError("[memory] out of memory" + where_);
   }
+  count(Counter::Evaluations);
+  count(Counter::PlanHits);
+  count(Counter::Replays);
   results.clear();
   for (std::size_t i = 0; i < results_.size(); ++i) {
     const Result& r = results_[i];
     if (r.same != i) {
       results.push_back(results[r.same]);
     } else if (!r.computed) {
-      results.push_back(
-          ir::NodeRef::share(r.leaf.captured ? r.leaf.captured.get() : arguments[r.leaf.argument]));
+      results.push_back(ir::NodeRef::share(shown(r.leaf, arguments)));
     } else {
-      const std::size_t number = result_at(*plan, r.position, i);
-      results.push_back(made_leaf(*plan, plan->results[number], number, *w, slots_, r.dtype, r.dims, r.line));
+      results.push_back(made(r, *plan, result_at(*plan, r.position, i), *w, arguments));
     }
   }
   return true;

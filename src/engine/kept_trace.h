@@ -18,6 +18,9 @@
 
 namespace kiln::engine {
 
+struct Plan;
+struct Workspace;
+
 /// What plans depend on beside a trace and its arguments.
 std::uint64_t surroundings();
 
@@ -77,6 +80,11 @@ class KeptTrace {
   };
 
   class Maker;
+
+  static ir::Node* shown(const Leaf& leaf, std::span<ir::Node* const> arguments);
+  /// A result as a leaf; `number`: of the plan's.
+  ir::NodeRef made(const Result& r, const Plan& plan, std::size_t number, const Workspace& w,
+                   std::span<ir::Node* const> arguments) const;
 
   Device device_;
   Hash128 key_;
