@@ -530,9 +530,9 @@ Schedule schedule_rows(const Facts& f, const Target& t, const Extents& e, bool c
   if (cut ? read_row(row, e.kept == 1, f, s) : hold_row(row, e.kept == 1, s.lanes, f, s)) return s;
   if (!cut && whole.lanes > 1) s = whole;  // read again, pairs of elements are as fast
   if (Schedule shared = whole; !cut && share_row(f, t, e.reduced, shared)) return shared;
-  // Parts take long to combine: warps go further where they are many.
-  const bool far =
-      cut && f.in_parts && s.lanes == 1 && e.reduced <= 32 * 128 && e.kept >= t.threads * kBusy / 8;
+  // A block's threads take long to combine, parts twice as long: warps go further where they are many.
+  const bool far = cut && s.lanes == 1 && e.reduced <= (f.in_parts ? 32 * 128 : 32 * 64) &&
+                   e.kept >= t.threads * kBusy / 8;
   if (e.reduced <= 32 * 32 || far)
     s.threads = {128, 32};
   else if (!cut && f.states == 0)  // few rows are under way: the second cache has what is read again
