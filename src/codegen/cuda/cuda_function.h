@@ -250,7 +250,6 @@ class CudaEmitter {
   void grid_loop(const LoopDecl& l);
   void chain();
   void finish(const std::string& item, const std::string& items);
-  bool deals_elements(const LoopDecl& l) const;
   void serial_loop(const LoopDecl& l, const std::string& extent);
   std::string in_batches(const LoopDecl& l, const std::string& first, const std::string& end,
                          const Stage& ahead, const std::string& body);

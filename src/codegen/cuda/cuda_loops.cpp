@@ -211,14 +211,6 @@ void CudaEmitter::finish(const std::string& item, const std::string& items) {
   line("}");
 }
 
-/// Whether a block's threads share the rows of a tile, and each row by single elements: a vector's worth of
-/// them is on its way where there are more.
-bool CudaEmitter::deals_elements(const LoopDecl& l) const {
-  return l.rows > 1 && at_.lanes_depth() == 0 && std::ranges::all_of(l.body, [&](const Stmt& s) {
-           return s.kind == Stmt::Kind::Loop && k_.loops[s.target].lanes <= 1;
-         });
-}
-
 void CudaEmitter::serial_loop(const LoopDecl& l, const std::string& extent) {
   const std::string i = cat('i', l.var), lane = lane_;
   const int width = width_;
@@ -263,7 +255,7 @@ void CudaEmitter::serial_loop(const LoopDecl& l, const std::string& extent) {
   if (!loads.loaded.empty()) {
     here().text += by_vectors(l, first, end, loads, ahead, body);
   } else if (ahead.loaded.empty() && !gathered) {
-    if (in_flight) line(cat("#pragma unroll ", scalars ? batch : (deals_elements(l) ? 2 : 1) * kUnrolled));
+    if (in_flight) line(cat("#pragma unroll ", scalars ? batch : kUnrolled));
     keeps_loads_ |= in_flight && scalars && l.rows > 1;
     line(cat("for (", index_type(), ' ', i, " = ", first, "; ", i, " < ", end, "; ", i, " += ", l.rows,
              ") {"));
