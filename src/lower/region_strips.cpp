@@ -23,6 +23,7 @@ constexpr std::int64_t kMostRows = 8;    // of a thread
 constexpr std::int64_t kLeastRun = 16;   // elements inside the axis: threads side by side read those
 constexpr double kMostWork = 4000;       // primitives of a thread: compilation takes so long
 constexpr std::size_t kLeastLoads = 4;   // of a point
+constexpr double kMostShifted = 6;       // vectors that begin anywhere: more take too many registers
 constexpr double kWins = 0.8;            // loads left, of those without strips, …
 constexpr double kShared = 0.9;          // the same of all loads, if each were of one element
 constexpr double kWinsOverRounds = 0.5;  // … and of those by tested runs of a warp, which ask for less
@@ -99,8 +100,19 @@ double RegionLowering::loads_in_strip(int axis, std::int64_t rows, const std::se
 
 /// Loads of a point without strips: a vector's count for all of its elements. Where its lanes have places of
 /// their own, each asks whether its element is there, or at which of two places, which rows of a strip ask
-/// together.
+/// together. A vector that begins anywhere is shifted out of two.
 double RegionLowering::loads_alone(const schedule::Facts& f, const std::set<EntryId>& turned) const {
+  constexpr double kShifts = 5;  // in loads
+  if (f.window > 0) {
+    double cost = 0;
+    for (EntryId id = 0; id < p_.entries.size(); ++id) {
+      const Entry& e = p_.entries[id];
+      if (e.kind != Entry::Kind::Load || turned.contains(id)) continue;
+      const bool whole = !walks(e.index, groups_.back()) || begins_whole(e, f.window);
+      cost += load_cost(e, f.window, whole ? 1 : 2) + (whole ? 0 : kShifts);
+    }
+    return cost / f.window;
+  }
   const std::int64_t lanes = f.window_rounds > 0 ? 1 : std::max(f.vector, f.flat_vector);
   double cost = 0;
   for (EntryId id = 0; id < p_.entries.size(); ++id) {
@@ -116,8 +128,7 @@ double RegionLowering::loads_alone(const schedule::Facts& f, const std::set<Entr
 
 /// The axis along which strips leave the fewest loads, and how many rows a thread has, if that is worth it.
 void RegionLowering::find_strips(schedule::Facts& f) {
-  if (!target_.gpu || phases_ > 0 || !scans_.empty() || !p_.loops.empty() || random_ || f.window > 0 ||
-      groups_.size() < 2)
+  if (!target_.gpu || phases_ > 0 || !scans_.empty() || !p_.loops.empty() || random_ || groups_.size() < 2)
     return;
   for (const auto& o : p_.outputs)
     if (o.placed || regions_.placements.contains(o.node) || g_[o.node].op == Op::loop_stack) return;
@@ -126,6 +137,7 @@ void RegionLowering::find_strips(schedule::Facts& f) {
   if (static_cast<std::size_t>(loads) < kLeastLoads) return;
   const std::set<EntryId> turned = turned_with_others();
   const double apart = static_cast<double>(loads) - static_cast<double>(turned.size());
+  if (f.window > 0 && apart <= kMostShifted) return;
   double least =
       std::min((f.window_rounds > 0 ? kWinsOverRounds : kWins) * loads_alone(f, turned), kShared * apart);
   std::int64_t run = 1;

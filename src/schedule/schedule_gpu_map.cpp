@@ -122,7 +122,7 @@ bool has_strips(const Facts& f, const Target& t, std::int64_t kept, Schedule& s)
 Schedule schedule_map(const Facts& f, const Target& t, Schedule s, std::int64_t kept) {
   if (tile_operands(f, s)) return s;
   if (f.states == 0 && f.window + f.window_rounds > 0)
-    return f.window == 0 && has_strips(f, t, kept, s) ? s : schedule_windows(f, t, s, kept);
+    return has_strips(f, t, kept, s) ? s : schedule_windows(f, t, s, kept);
   if (put_rows_inside(f, t, kept, s) || has_strips(f, t, kept, s)) return s;
   const bool one_axis = f.axes.size() == 1;
   s.form = one_axis ? Form::Flat : Form::Rows;
