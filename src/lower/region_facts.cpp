@@ -200,6 +200,10 @@ schedule::Facts RegionLowering::facts(std::span<const schedule::Facts::Axis> axe
   if (target_.gpu && scans_.empty() && f.window + f.window_rounds == 0 && !groups_.back().reduced &&
       loads_elements(f))
     f.vector = f.flat_vector = 1;
+  const auto adjacent = [&](const Pulled::Output& o) {
+    return o.row || std::abs(o.at.coef(groups_.back().last)) == 1;
+  };
+  if (target_.gpu && std::ranges::none_of(p_.outputs, adjacent)) f.vector = f.flat_vector = 1;
   if (f.across >= 0) find_tile(f);
   count_loads(f);
   for (const PredicateLink& l : p_.links) f.guarded |= walks(l.predicate.t, groups_.back());
