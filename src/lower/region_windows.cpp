@@ -141,11 +141,19 @@ void RegionLowering::find_windows(schedule::Facts& f) const {
 }
 
 /// Whether most loads that are there for a part of the points are of single elements, however wide
-/// the vectors of the others are. Then adjacent threads have adjacent elements: a warp's access is one
-/// stretch.
+/// the vectors of the others are, or most narrow ones of a map are some elements apart. Then adjacent
+/// threads have adjacent elements: a warp's access is one stretch.
 bool RegionLowering::loads_elements(const schedule::Facts& f) const {
+  constexpr std::int64_t kMostApart = 16;
   const std::int64_t lanes = std::max(f.vector, f.flat_vector);
-  int vectors = 0, elements = 0;
+  int vectors = 0, elements = 0, apart = 0, adjacent = 0;
+  for (const Entry& e : p_.entries) {
+    if (e.kind != Entry::Kind::Load || size_of(g_[e.node].dtype) >= kNarrowBytes) continue;
+    const std::int64_t step = std::abs(e.index.coef(groups_.back().last));
+    apart += step > 1 && step <= kMostApart;
+    adjacent += step == 1;
+  }
+  if (lanes > 1 && phases_ == 0 && apart > adjacent) return true;
   for (const Entry& e : p_.entries) {
     if (e.kind != Entry::Kind::Load || e.predicates < 0 || std::abs(e.index.coef(groups_.back().last)) != 1)
       continue;

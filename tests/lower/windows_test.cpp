@@ -86,6 +86,16 @@ TEST(Windows, ARollInsideAPad) {
   }
 }
 
+/// Every other element of narrow rows, and those between: adjacent threads have adjacent results.
+TEST(Windows, NarrowElementsThatLieApartAreOnAdjacentLanes) {
+  GraphBuilder b;
+  const NodeId x = b.leaf(DType::Int16, {80, 512});
+  const NodeId even = b.slice(x, {80, 256}, {0, 1, 0, 2}), odd = b.slice(x, {80, 256}, {0, 1, 1, 2});
+  b.root(b.op(Op::maximum, {even, odd}));
+  const LoweredGraph lowered = checked(b, {gpu()}).front();
+  EXPECT_NE(lowered.text().find("vectorx1 "), std::string::npos) << lowered.text();
+}
+
 TEST(Windows, StencilsInTheInteriorAndOverABorder) {
   for (const DType type : kTypes)
     for (const std::int64_t row : {2048, 2051}) {
