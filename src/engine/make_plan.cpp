@@ -60,11 +60,10 @@ bool has_doubles(const schedule::Target& t) {
 
 /// Whether dependent reductions are one kernel that has rows in registers, or columns in shared memory.
 bool keeps_rows(const transform::ReducedRows& r, const schedule::Target& t) {
-  constexpr std::int64_t kMostColumn = (112 << 10) / 64, kShortColumn = 8, kWord = 4, kMixed = 2048;
+  constexpr std::int64_t kMostColumn = (112 << 10) / 64, kShortColumn = 8, kWord = 4;
   const schedule::NormFacts n{
       .rows = r.rows, .length = r.length, .columns = r.columns, .run = r.run, .bytes = r.bytes};
   if (!schedule::refuse_norm(n, t).empty()) return false;
-  if (r.mixed) return r.length <= kMixed;
   if (!r.columns) return r.length <= t.held;
   return r.length < kShortColumn || (r.length <= kMostColumn && r.run * r.bytes % kWord == 0);
 }

@@ -59,7 +59,7 @@ class Expander {
     for (const NodeId in : g_[mean].in) {
       const NodeId sum = elements_of(in);
       if (g_[sum].op == Op::reduce_sum && g_[sum].in[0] == x &&
-          ir::attributes<ir::Reduce>(g_[sum]).mask == axes && !keeps_(rows_of(x, axes, n.numel)))
+          ir::attributes<ir::Reduce>(g_[sum]).mask == axes && !keeps_(rows_of(x, axes, n.numel), sum))
         return Found{x, mean, sum};
     }
     return std::nullopt;

@@ -18,8 +18,9 @@ struct ReducedRows {
   std::int64_t bytes = 4;             // an element has in memory
 };
 
-/// Whether a kernel keeps rows, or columns, on chip while it reads them several times.
-using KeepsRows = std::function<bool(const ReducedRows&)>;
+/// Whether a kernel keeps rows, or columns, on chip while it reads them several times; of one with a sum that
+/// is asked about.
+using KeepsRows = std::function<bool(const ReducedRows&, ir::NodeId)>;
 
 /// Σ(x - m)², where m is made of Σx over the same axes, becomes Σx² - m (2 Σx - n m), all in Float64, unless
 /// the rows stay on chip for the second reading. x is of Float32 or narrower: its square is exact in Float64,

@@ -51,11 +51,17 @@ class Splitter {
   Renumbering run() {
     find_spread();
     return rebuild(g_, [&](NodeId id, const GraphNode& n) {
-      if (!splits(n)) return add_.push(n);
+      if (!may_be_split(n)) return add_.push(n);
       const Operand of = operand(n);
       const std::uint64_t first = first_axes(n, of, spread_[id]);
       return first ? split(n, of, first) : add_.push(n);
     });
+  }
+
+  bool splits(NodeId id) {
+    find_spread();
+    const GraphNode& n = g_[id];
+    return may_be_split(n) && first_axes(n, operand(n), spread_[id]) != 0;
   }
 
  private:
@@ -87,7 +93,7 @@ class Splitter {
   }
 
   /// A position would need its value beside it.
-  static bool splits(const GraphNode& n) { return ir::is_reduce(n.op) && !ir::has(n.op, ir::POSITION); }
+  static bool may_be_split(const GraphNode& n) { return ir::is_reduce(n.op) && !ir::has(n.op, ir::POSITION); }
 
   /// Bytes of an element of the widest operand that a value is made of by maps of as many elements.
   static std::int64_t stored_size(const Graph& g, NodeId id, int most_maps = 8) {
@@ -175,6 +181,10 @@ class Splitter {
 
 Renumbering split_reductions(Graph& graph, const ReductionCosts& costs) {
   return Splitter(graph, costs).run();
+}
+
+bool is_split(ir::Graph& graph, NodeId reduction, const ReductionCosts& costs) {
+  return Splitter(graph, costs).splits(reduction);
 }
 
 }  // namespace kiln::transform

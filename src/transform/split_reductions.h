@@ -19,4 +19,7 @@ struct ReductionCosts {
 /// Values change in the last bits: sums are added up in another order. Not for the strict mode.
 Renumbering split_reductions(ir::Graph& graph, const ReductionCosts& costs);
 
+/// Whether it would split a reduction. Changes nothing.
+bool is_split(ir::Graph& graph, ir::NodeId reduction, const ReductionCosts& costs);
+
 }  // namespace kiln::transform

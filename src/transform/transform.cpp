@@ -105,7 +105,10 @@ void transform_for_target(Transformed& t, const Wishes& wishes) {
     follow(t, dce(t.graph));
   }
   if (wishes.keeps_rows) {
-    follow(t, expand_squares(t.graph, wishes.keeps_rows));
+    follow(t, expand_squares(t.graph, [&](const ReducedRows& rows, ir::NodeId sum) {
+             return wishes.keeps_rows(rows) &&
+                    !(rows.mixed && wishes.reductions && is_split(t.graph, sum, *wishes.reductions));
+           }));
     follow(t, cse(t.graph));
     follow(t, dce(t.graph));
   }

@@ -37,13 +37,14 @@ struct Transformed {
 
 /// What else is done for a target and the numeric promises in force.
 struct Wishes {
-  bool products_as_sums = false;             // without contractions, see sum_products.h
-  std::optional<BlockCosts> blocks;          // of products whose rows are reduced, see block_rows.h
-  TiledNodes tiled;                          // that no blocks are made of
-  bool finds_products = false;               // the other way round, see find_products.h, …
-  std::int64_t most_nested = 0;              // … of sums that are reduced further
-  bool finds_logsumexps = false;             // of maxima and sums, see find_logsumexps.h
-  KeepsRows keeps_rows;                      // that others are expanded, see expand_squares.h; or nothing
+  bool products_as_sums = false;     // without contractions, see sum_products.h
+  std::optional<BlockCosts> blocks;  // of products whose rows are reduced, see block_rows.h
+  TiledNodes tiled;                  // that no blocks are made of
+  bool finds_products = false;       // the other way round, see find_products.h, …
+  std::int64_t most_nested = 0;      // … of sums that are reduced further
+  bool finds_logsumexps = false;     // of maxima and sums, see find_logsumexps.h
+  /// Rows of a norm on chip; squares of others are expanded. Or nothing. See expand_squares.h.
+  std::function<bool(const ReducedRows&)> keeps_rows;
   std::optional<VectorCosts> vectors;        // of products of a matrix and a vector, see sum_vectors.h
   std::optional<TermCosts> writes_out;       // of reductions of pairs, see write_out_sums.h
   bool sums_batches = false;                 // of products, see sum_batches.h

@@ -52,7 +52,7 @@ TEST(ExpandSquares, SumsOfXAndOfItsSquareInDoubles) {
       GraphBuilder b;
       squares(b, {40, 60}, axes, number);
       const auto expected = b.values();
-      expand_squares(b.graph, [](const ReducedRows&) { return false; });
+      expand_squares(b.graph, [](const ReducedRows&, NodeId) { return false; });
       ir::verify(b.graph);
       EXPECT_EQ(count(b, Op::subtract), 3);  // x less the mean, which nobody reads any more
       const auto found = b.values();
@@ -70,7 +70,7 @@ TEST(ExpandSquares, EqualElementsHaveNoVariance) {
   const float value = 0.1f;
   for (int i = 0; i < 3 * 64; ++i)
     std::memcpy(b.memory(0).data() + static_cast<std::size_t>(i) * sizeof value, &value, sizeof value);
-  expand_squares(b.graph, [](const ReducedRows&) { return false; });
+  expand_squares(b.graph, [](const ReducedRows&, NodeId) { return false; });
   for (const float found : floats(b.values().front())) {
     EXPECT_GE(found, 0);
     EXPECT_LE(found, 64 * 1e-14f);
@@ -82,7 +82,7 @@ TEST(ExpandSquares, AsksWhetherRowsStayOnChip) {
     GraphBuilder b;
     squares(b, dims, axes, 0, type);
     ReducedRows rows;
-    expand_squares(b.graph, [&](const ReducedRows& r) {
+    expand_squares(b.graph, [&](const ReducedRows& r, NodeId) {
       rows = r;
       return true;
     });

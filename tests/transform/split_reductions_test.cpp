@@ -20,12 +20,14 @@ std::vector<std::uint64_t> masks_of(const GraphBuilder::Extents& dims, std::uint
   GraphBuilder b;
   b.root(b.reduce(op, b.leaf(dtype, dims), mask));
   const auto before = b.values();
+  const bool splits = is_split(b.graph, b.graph.roots.front(), costs);
   split_reductions(b.graph, costs);
   ir::verify(b.graph);
   EXPECT_EQ(before, b.values()) << ir::print(b.graph);
   std::vector<std::uint64_t> masks;
   for (const ir::GraphNode& n : b.graph.nodes)
     if (ir::is_reduce(n.op)) masks.push_back(ir::attributes<ir::Reduce>(n).mask);
+  EXPECT_EQ(splits, masks.size() > 1);
   return masks;
 }
 
