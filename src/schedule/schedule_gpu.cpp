@@ -185,8 +185,10 @@ bool bunch_rows(const Facts& f, const Target& t, Schedule& s) {
   constexpr Size kSizes[] = {
       {2 * kBunchThreads, kBunchBytes / 2}, {kBunchThreads, kBunchBytes}, {kBunchThreads / 2, kBunchBytes}};
   for (const Size& size : kSizes) {
-    // Few threads only where a thread has a column of its own anyway.
-    if (size.threads < kBunchThreads && (!f.scans || last_reduced)) continue;
+    // Few threads only where a thread has a column of its own anyway, or columns are so few that they leave
+    // lanes of a warp idle otherwise, which has more of them than parts of a short column keep busy.
+    const bool few = f.scans || (f.phases > 1 && rows <= kFewColumns && reduced < kBlock);
+    if (size.threads < kBunchThreads && (!few || last_reduced)) continue;
     const std::int64_t slab = rows * reduced, fits = size.bytes / f.bunch_bytes / slab,
                        busy = outer / (std::int64_t{kWaves} * 2 * t.threads),
                        most = std::min(fits, std::max(busy, size.threads / rows)),

@@ -66,6 +66,30 @@ TEST(Schedule, FewRowsThatShareWhatIsReadHaveLargeTeams) {
   EXPECT_EQ(scheduled(20000, 256).tile, 1);  // a larger team would have too little to do
 }
 
+/// Short columns that are read again, so few that a warp would have idle lanes, are a thread's in shared
+/// memory even where a block has few of them.
+TEST(Schedule, FewShortColumnsThatAreReadAgainAreBunches) {
+  const Target t = gpu_target();
+  const auto scheduled = [&](int phases, std::int64_t reduced, std::int64_t columns) {
+    const Facts::Axis axes[] = {{131072, false}, {reduced, true}, {columns, false}};
+    Facts f;
+    f.axes = axes;
+    f.phases = phases;
+    f.stores_full = phases > 1;
+    f.vector = f.bunch_vector = 4;
+    f.bunch_bytes = 8;
+    f.loaded_bytes = 4;
+    f.kept = 2;
+    return std::get<Schedule>(schedule(f, t));
+  };
+  EXPECT_EQ(scheduled(2, 64, 8).form, Form::Bunch);
+  EXPECT_EQ(scheduled(2, 64, 8).threads.block, 64);
+  EXPECT_EQ(scheduled(2, 32, 8).threads.block, 128);
+  EXPECT_EQ(scheduled(1, 64, 8).form, Form::Columns);
+  EXPECT_EQ(scheduled(2, 64, 64).form, Form::Columns);
+  EXPECT_EQ(scheduled(2, 512, 8).form, Form::Columns);
+}
+
 /// Lanes along an outer axis read short rows: not where those of other lanes are far away, nor where they
 /// leave multiprocessors without loads.
 TEST(Schedule, NestsOfAGpuReadStretchesOfMemory) {
