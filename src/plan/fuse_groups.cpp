@@ -392,6 +392,24 @@ Why Fuser::needs_rows(const Group& a, const Group& b, bool dependent) const {
   return schedule::refuse_norm(n, t_);
 }
 
+/// Whether another region with as many results reduces an array that this one reduces. merge_siblings() then
+/// makes a kernel of both, which reads once: that saves more than few results that are never in memory.
+bool Fuser::has_sibling(const Group& a) {
+  if (point_readers_.empty())
+    for (const Edge& e : edges_)
+      if (e.relation == Relation::Same) point_readers_[e.producer].push_back(e.consumer);
+  const auto is_sibling = [&](NodeId reader) {
+    if (group_of_[reader] < 0) return false;
+    const Group& b = group(reader);
+    return &a != &b && b.reduces && !b.library && b.points == a.points && b.rows() == a.rows();
+  };
+  return std::ranges::any_of(a.in_edges, [&](std::uint32_t e) {
+    const auto readers = point_readers_.find(edges_[e].producer);
+    return g_[edges_[e].producer].numel == a.points && readers != point_readers_.end() &&
+           std::ranges::any_of(readers->second, is_sibling);
+  });
+}
+
 /// Why reductions along further axes do not go on in the kernel whose results they take, or nothing.
 Why Fuser::refuse_nest(const Group& a, const Group& b, const Fit& f) {
   if (t_.off.nest) return because(FusionReason::SwitchedOff, "nest");
@@ -406,6 +424,7 @@ Why Fuser::refuse_nest(const Group& a, const Group& b, const Fit& f) {
     if (space.points(place[l]) == space.points(place[l + 1])) return Why::later();
   if (!simple) return FusionReason::SeveralSweeps;
   if (t_.strict) return FusionReason::StrictOrders;
+  if (t_.gpu && !t_.off.siblings && !has_any(b, orders_.together) && has_sibling(a)) return Why::later();
   for (int i = space.n; i-- > 0;) {
     if (space.extent[i] == 1) continue;
     n.last = space.extent[i];

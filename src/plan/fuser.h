@@ -19,6 +19,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -208,6 +209,7 @@ class Fuser {
   Why kept_apart(const Group& a, const Group& b) const;
   Why needs_rows(const Group& a, const Group& b, bool dependent) const;
   Why refuse_nest(const Group& a, const Group& b, const Fit& f);
+  bool has_sibling(const Group& a);
   Why refuse_slab(const Group& a, const Group& b, const Fit& f);
   std::int64_t slab_bytes(const Group& a, const Group& b, std::int64_t slab, std::int64_t points) const;
   static bool runs_against(const Group& a, const Group& b) {
@@ -287,6 +289,8 @@ class Fuser {
   std::uint32_t stamp_ = 0;
   std::vector<int> stack_, between_;
   bool ancestors_ = false;  // what between_ has: ancestors of the second group, or descendants of the first
+  std::unordered_map<NodeId, std::vector<NodeId>>
+      point_readers_;  // of memory, point by point; or not found yet
 };
 
 }  // namespace kiln::plan

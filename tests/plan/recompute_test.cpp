@@ -243,6 +243,20 @@ TEST(Fuse, ProductsAreAddedInTurn) {
   }
 }
 
+/// A reduction goes on along another axis in its kernel, but for one that may share its reading with others.
+TEST(Fuse, ANestLeavesReductionsToTheirSiblings) {
+  for (const bool alone : {true, false}) {
+    GraphBuilder b;
+    const auto leaf = [&] { return b.leaf(DType::Float32, {8, 2432, 512}); };
+    const NodeId x = leaf(), y = leaf(), most = b.reduce(Op::reduce_max, b.op(Op::multiply, {x, y}), 4);
+    b.root(b.reduce(Op::reduce_max, most, 1));
+    if (!alone) b.root(b.reduce(Op::reduce_sum, b.op(Op::add, {x, y}), 4));
+    const Regions r = fuse(b.graph, target());
+    EXPECT_EQ(r.regions.size(), alone ? 1u : 2u);
+    EXPECT_EQ(r.stored[most], !alone);
+  }
+}
+
 /// Products that read what several views show of a join read one copy of it.
 TEST(Fuse, ProductsShareAJoin) {
   GraphBuilder b;
