@@ -214,6 +214,24 @@ KILN_WIDEN(widen_bfloats_avx512, KILN_AVX512, 16, KILN_BFLOATS_1, KILN_BFLOATS_4
            KILN_BFLOATS_16)
 KILN_WIDEN(widen_bfloats_avx2, KILN_AVX2, 8, KILN_BFLOATS_1, KILN_BFLOATS_4, KILN_BFLOATS_8, KILN_BFLOATS_8)
 
+#define KILN_COPY_PIECES(COUNT)                                                                     \
+  KILN_AVX2 void copy_pieces_##COUNT(const std::uint32_t* const* pieces, const std::int64_t* steps, \
+                                     std::int64_t step, std::int64_t depth, std::uint32_t* to,      \
+                                     std::int64_t width) {                                          \
+    const std::uint32_t* from[COUNT];                                                               \
+    for (int j = 0; j < COUNT; ++j) from[j] = pieces[j];                                            \
+    for (std::int64_t p = 0, at = 0; p < depth; ++p, at += step, to += width) {                     \
+      if (steps) at = steps[p];                                                                     \
+      _Pragma("GCC unroll 4") for (int j = 0; j < COUNT; ++j)                                       \
+          _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + 8 * j),                               \
+                              _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from[j] + at)));  \
+    }                                                                                               \
+  }
+KILN_COPY_PIECES(1)
+KILN_COPY_PIECES(2)
+KILN_COPY_PIECES(3)
+KILN_COPY_PIECES(4)
+
 KILN_AVX2 std::int64_t narrow_f16c(const float* from, std::uint16_t* to, std::int64_t n) {
   std::int64_t i = 0;
   for (; i + 8 <= n; i += 8)
@@ -291,6 +309,21 @@ template <>
 const Micro<std::uint64_t>& micro<std::uint64_t>(bool) {
   static const Micro<std::uint64_t> chosen = KILN_CHOOSE(std::uint64_t, u64, u64);
   return chosen;
+}
+
+bool copy_pieces([[maybe_unused]] const std::uint32_t* const* pieces, [[maybe_unused]] int count,
+                 [[maybe_unused]] const std::int64_t* steps, [[maybe_unused]] std::int64_t step,
+                 [[maybe_unused]] std::int64_t depth, [[maybe_unused]] std::uint32_t* to,
+                 [[maybe_unused]] std::int64_t width) {
+#if defined(__x86_64__)
+  static const bool avx2 = has_avx2();
+  constexpr decltype(&copy_pieces_1) kAll[kMostPieces] = {copy_pieces_1, copy_pieces_2, copy_pieces_3,
+                                                          copy_pieces_4};
+  if (avx2) kAll[count - 1](pieces, steps, step, depth, to, width);
+  return avx2;
+#else
+  return false;
+#endif
 }
 
 void widen_halves(const std::uint16_t* from, std::int64_t step, std::int64_t runs, std::int64_t n, float* to,

@@ -30,6 +30,13 @@ struct Micro {
 template <class C>
 const Micro<C>& micro(bool strict);
 
+/// to[p·width + 8·j + i] = pieces[j][at + i] for i < 8, j < count and p < depth, of elements of 4 bytes,
+/// where `at` is steps[p], or p·step where that is null. 1 <= count <= kMostPieces. False: nothing was done,
+/// there are no such registers.
+inline constexpr int kMostPieces = 4;
+bool copy_pieces(const std::uint32_t* const* pieces, int count, const std::int64_t* steps, std::int64_t step,
+                 std::int64_t depth, std::uint32_t* to, std::int64_t width);
+
 /// float16, or bfloat16, to float: to[r·to_step + i] = from[r·step + i] for r < runs and i < n.
 void widen_halves(const std::uint16_t* from, std::int64_t step, std::int64_t runs, std::int64_t n, float* to,
                   std::int64_t to_step);

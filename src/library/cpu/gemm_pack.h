@@ -226,6 +226,24 @@ void copy_spread(const T* from, std::int64_t step, std::int64_t n, Lines along, 
   for (std::int64_t p = 0; p < depth; ++p) widen_spread(from + along[p], step, n, to + p * width);
 }
 
+/// Lines of which each eight lie side by side, of every step together. False: they do not.
+template <class T, class C>
+bool pack_pieces(const T* from, Lines across, Lines along, std::int64_t used, std::int64_t width,
+                 std::int64_t depth, C* to) {
+  constexpr std::int64_t kPiece = 8;
+  static_assert(kMostPieces * kPiece == kMostColumns);
+  if (!std::is_same_v<T, C> || sizeof(C) != 4 || used % kPiece != 0) return false;
+  const std::uint32_t* pieces[kMostPieces];
+  for (std::int64_t w = 0; w < used; w += kPiece) {
+    if (across.from(w).adjacent(kPiece) < kPiece) return false;
+    pieces[w / kPiece] = reinterpret_cast<const std::uint32_t*>(from + across[w]);
+  }
+  const std::int64_t* const steps = along.at ? along.at + along.first : nullptr;
+  for (std::int64_t j = 0; j < used / kPiece && !steps; ++j) pieces[j] += along[0];
+  return copy_pieces(pieces, static_cast<int>(used / kPiece), steps, along.stride, depth,
+                     reinterpret_cast<std::uint32_t*>(to), width);
+}
+
 /// Lines of which many lie side by side, or equally far apart: the rows of an image, for its windows.
 template <class T, class C>
 bool pack_runs(const T* from, Lines across, Lines along, std::int64_t used, std::int64_t width,
@@ -326,6 +344,7 @@ void pack_panel(const T* from, Lines across, Lines along, std::int64_t used, std
   if (!across.at && !along.at)
     return pack_strided(from + across.first * across.stride + along.first * along.stride, across.stride,
                         along.stride, used, width, depth, to);
+  if (pack_pieces(from, across, along, used, width, depth, to)) return;
   if (!pack_runs(from, across, along, used, width, depth, to))
     pack_steps(from, across, along, used, width, depth, to);
 }
