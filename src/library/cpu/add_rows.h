@@ -21,9 +21,11 @@ using AddRows = void (*)(const RowList& list, A* elements, const T* values, std:
 template <class A, class T>
 AddRows<A, T> add_rows();
 
-/// Asks for the elements and the values of row `at` of a list, or of its last row.
+/// Asks for the elements and the values of row `at` of a list, or of its last row. (Inlined early, because
+/// GCC takes a function that only prefetches for one without effects and leaves calls of it out.)
 template <class A, class T>
-void fetch_row(const RowList& list, std::int64_t at, const A* elements, const T* values, std::int64_t n) {
+[[gnu::always_inline]] inline void fetch_row(const RowList& list, std::int64_t at, const A* elements,
+                                             const T* values, std::int64_t n) {
   const std::int64_t j = at < list.count ? at : list.count - 1;
   const auto* const row = reinterpret_cast<const char*>(elements + list.elements[j]);
   const auto* const from = reinterpret_cast<const char*>(values + list.values[j]);
