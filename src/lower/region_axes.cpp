@@ -544,7 +544,8 @@ bool RegionLowering::stores_long_rows(NodeId output) const {
   if (target_.gpu || target_.vector_bytes < 64 || regions_.placements.contains(output)) return false;
   if (s_.kept_from >= 0 || s_.round > 0 || s_.inside >= 0 || s_.tile > 1) return false;
   const Group& last = groups_.back();
-  const std::int64_t row = s_.form == Form::Tiles ? std::min(s_.block, last.extent) : last.extent;
+  const bool cut = s_.form == Form::Tiles || s_.form == Form::Stripes;
+  const std::int64_t row = cut ? std::min(s_.block, last.extent) : last.extent;
   return p_.full_linear().coef(last.last) == 1 && row * size_of(g_[output].dtype) >= kLongRow;
 }
 

@@ -494,10 +494,13 @@ Schedule schedule_stripes(const Facts& f, const Target& t, int lanes, const Exte
   const bool cut = may_split(f) && outer < 4 * t.threads && !wide;
   s.block = cut ? kStripe : stripe_of(columns, outer, t);
   if (cut) s.chunk = chunk_of(e.outermost, 4 * t.threads / outer);
-  // What later phases read again is in the second cache, if it has columns enough.
+  // What later phases read again is in the second cache, if it has columns enough. Short runs that begin
+  // anywhere in a line take longer than long ones from memory.
+  const bool whole_lines = columns * f.loaded_bytes % kLine == 0;
+  const std::int64_t least = whole_lines || s.block < kWideStripe ? kNearColumns : 4 * kNearColumns;
   if (f.phases > 1 || f.stores_full)
     if (const std::int64_t near = t.l2_bytes / 2 / (e.reduced * std::max(f.loaded_bytes, 1)) / 64 * 64;
-        near >= kNearColumns)
+        near >= least)
       s.block = std::min(s.block, near);
   return s;
 }

@@ -96,5 +96,23 @@ TEST(RegionAhead, EachPhaseOfStripesAsksForItsRows) {
   EXPECT_EQ(LoweredGraph(b, target()).forms, std::vector{schedule::Form::Stripes});
 }
 
+/// Of a narrow stripe's rows, which begin anywhere in a line, many lines would go past the caches in parts.
+TEST(RegionAhead, NarrowStripesOfSuchRowsGoThroughTheCaches) {
+  for (const int threads : {2, 128}) {
+    GraphBuilder b;
+    const NodeId x = b.leaf(DType::Float32, {1310, 6151});
+    b.root(b.op(Op::subtract, {x, b.reduce(Op::reduce_max, x, 1)}));
+    schedule::Target t = target();
+    t.threads = threads;
+    t.vector_bytes = 64;
+    t.stream_bytes = 1 << 20;
+    const plan::Regions regions = plan::fuse(b.graph, t);
+    ASSERT_EQ(regions.regions.size(), 1u);
+    const Lowered lowered = lower(b.graph, regions, regions.regions[0], t);
+    for (const kernel::BufferDecl& d : lowered.kernel.buffers)
+      EXPECT_TRUE(d.role != kernel::BufferDecl::Role::Out || d.ragged == (threads == 2)) << threads;
+  }
+}
+
 }  // namespace
 }  // namespace kiln::lower

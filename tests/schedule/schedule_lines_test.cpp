@@ -1,4 +1,4 @@
-// Maps: results that go past the caches, and short rows of many places.
+// Lines of memory: results that go past the caches, short rows of many places, stripes of columns.
 #include "schedule/schedule.h"
 
 #include <gtest/gtest.h>
@@ -77,6 +77,30 @@ TEST(Schedule, PairsByIndexShareTheLanes) {
   };
   EXPECT_GT(of_row(2).round, 0);
   for (const std::int64_t row : {3, 4, 8}) EXPECT_EQ(of_row(row).inside, 0) << row;
+}
+
+/// Columns whose later phases read them again: stripes that the second cache holds, but no short runs that
+/// begin anywhere in a line where long ones keep the threads busy.
+TEST(Schedule, StripesOfRowsThatBeginAnywhereAreLongRuns) {
+  const auto block_of = [&](std::int64_t columns, int threads) {
+    const Facts::Axis axes[] = {{1310, true}, {columns, false}};
+    Facts f;
+    f.axes = axes;
+    f.phases = 2;
+    f.stores_full = true;
+    f.loads = 1;
+    f.loaded_bytes = 4;
+    Target t;
+    t.threads = threads;
+    t.vector_bytes = 64;
+    t.l2_bytes = 1 << 20;
+    const Schedule s = std::get<Schedule>(schedule(f, t));
+    EXPECT_EQ(s.form, Form::Stripes);
+    return s.block;
+  };
+  EXPECT_EQ(block_of(6144, 2), 64);
+  EXPECT_GE(block_of(6151, 2), 1024);
+  EXPECT_EQ(block_of(6151, 32), 64);
 }
 
 }  // namespace
