@@ -364,7 +364,7 @@ bool is_faster_apart(const Attention& a, const schedule::Target& target) {
     // with wide heads, of which there are few blocks side by side, both take longer than memory does.
     constexpr std::int64_t kNarrow = 64, kTile = 32;
     const std::int64_t missing = (kTile - a.columns % kTile) % kTile;
-    if (std::max(a.depth, a.width) > kNarrow && (a.rows == 1 || 2 * missing > a.columns)) return true;
+    if (std::max(a.depth, a.width) > kNarrow && (a.rows == 1 || 3 * missing >= a.columns)) return true;
     return a.batch < kFewBlocks * target.threads;
   }
   return a.rows <= kFewPairRows || 4 * a.batch * ((a.rows + kBlock - 1) / kBlock) < 3 * target.threads;

@@ -129,14 +129,15 @@ bool read_row(std::int64_t row, bool only, const Facts& f, Schedule& s) {
     s.steps = pair->steps;
     return true;
   }
-  // Combining a block's threads takes as long as some elements of each: warps go further where that is cheap.
-  constexpr Team kOfElements[] = {{8, 8}, {32, kReadByLanes}, {32, 16}, {32, 32}, {kBlock, kReadVectors}},
+  // Combining a block's threads takes as long as some elements of each: warps go further where that is cheap,
+  // without having all of a row's loads in flight.
+  constexpr Team kOfElements[] = {{8, 8}, {32, kReadByLanes}, {32, 16}, {kBlock, kReadVectors}},
                  kOfVectors[] = {{8, 8}, {32, kReadByLanes}, {128, kReadVectors}, {kBlock, kReadVectors}};
   const std::span<const Team> teams = s.lanes == 1 ? std::span<const Team>(kOfElements) : kOfVectors;
   const Team& team = *std::find_if(teams.begin(), teams.end(), [&](const Team& t) {
-    const bool wide = t.steps <= kHeldByLanes / 2 || f.loaded_bytes >= kBank;  // so many steps
-    return wide && vectors <= t.threads * t.steps && (!only || t.threads == kBlock);
+    return vectors <= t.threads * t.steps && (!only || t.threads == kBlock);
   });
+  if (s.lanes == 1 && team.threads == kBlock && !only) return false;
   s.threads = {static_cast<std::uint16_t>(team.threads == kBlock ? kBlock : 128), team.threads};
   s.steps = team.steps;
   return true;

@@ -12,7 +12,7 @@ struct KeyCosts {
   std::int64_t blocks = 0;                          // of a main loop that keep the target busy, …
   std::int64_t small_blocks = 0;                    // … and of few rows and narrow heads, which are small
   std::int64_t few_rows = 32, narrow = 64;          // … at most; of halves some of these …
-  std::int64_t narrow_floats = 128;                 // … and of floats wider ones that have several rows
+  std::int64_t narrow_floats = 256;                 // … and of floats wider ones that have several rows
   std::int64_t hardly_rows = 8, narrowest = 32;     // … have at most so many rows, or are so narrow
   std::int64_t most_rows = 64, most_width = 256;    // more rows keep a block busy for long
   std::int64_t least_keys = 512, small_keys = 128;  // of a part
