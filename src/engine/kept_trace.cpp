@@ -11,6 +11,7 @@
 #include "inspect/timeline.h"
 #include "plan/donate.h"
 #include "plan/reuse.h"
+#include "record/learned_lines.h"
 #include "record/recorded.h"
 #include "record/trace_locks.h"
 #include "support/call_scope.h"
@@ -261,7 +262,8 @@ bool KeptTrace::run(std::span<Node* const> arguments, std::vector<ir::NodeRef>& 
   device::Device& here = device::at(device_);
   w->args.clear();
   for (const Leaf& l : leaves_) {  // whose memory the caller and this trace hold
-    const Node* const n = shown(l, arguments);
+    Node* const n = shown(l, arguments);
+    ir::note_read(n);
     if (!here.is_host()) here.use(*n->buffer);
     w->args.push_back(n->buffer->data + n->offset * size_of(n->dtype));
   }
