@@ -154,6 +154,8 @@ void PlanMaker::size_launch(Launch& l, lower::Lowered& lowered, const plan::Regi
     l.shape = codegen::template_shape(lowered.kernel, l.head, planning_target(device_).threads);
   } else {
     l.shape = device::at(device_).shape_of(lowered.kernel, l.grid);
+    if (const auto most = static_cast<std::uint32_t>(lowered.most_blocks); most > 0)
+      l.shape.grid[0] = std::min(l.shape.grid[0], most);
   }
   l.given = lowered.given;
   l.given_buffer = lowered.given_buffer;

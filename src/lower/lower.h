@@ -38,6 +38,7 @@ struct Lowered {
   std::vector<std::int32_t> slots;    // graph slot of each kernel slot
   std::vector<BufferSource> buffers;  // parallel to kernel.buffers
   std::int64_t grid = 1;              // iterations of the Grid loop
+  std::int64_t most_blocks = 0;       // of a GPU's, at a time; 0: any number
   std::int64_t finish_grid = 0;       // iterations of the finish section's
   std::int64_t grain = 1;             // least iterations worth a thread
   std::int64_t scratch_bytes = 0;     // per thread

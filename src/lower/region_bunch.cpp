@@ -252,7 +252,6 @@ E RegionLowering::tile_value(std::uint32_t buffer) {
                   ? inner_position(type) * konst(tile_pitch(type)) + lane_
               : s_.form == Form::Tiles || reduces_tiles() ? tile_index(type)
               : s_.form == Form::Columns                  ? column_index(type)
-              : s_.form == Form::Rows                     ? inner_position(type)
                                                           : bunch_index(type));
 }
 

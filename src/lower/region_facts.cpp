@@ -5,6 +5,7 @@
 // keep_in_scratch adds.
 #include "lower/region_lowering.h"
 #include "math/expand.h"
+#include "schedule/schedule_gpu.h"
 #include "schedule/variants.h"
 #include "support/check.h"
 
@@ -294,6 +295,7 @@ void RegionLowering::choose() {
       }
   }
   if (s_.form != Form::Rows) s_.batch = 0;
+  out_.most_blocks = target_.gpu ? schedule::rows_under_way(f, target_, s_) : 0;
 }
 
 /// Primitives of what is made of the results of a row. The logarithm of a logsumexp is one of them.

@@ -1,10 +1,9 @@
-// Columns, or a row, that a GPU's block copies to shared memory because reductions along them depend on each
-// other, or whole results on these: they are read once from memory. A held load's elements stand row after
-// row of the reduced axes, with the block's columns adjacent.
+// Columns that a GPU's block copies to shared memory because reductions along them depend on each other, or
+// whole results on these: they are read once from memory. A held load's elements stand row after row of the
+// reduced axes, with the block's columns adjacent.
 #include "lower/region_lowering.h"
 
 #include <algorithm>
-#include <bit>
 #include <utility>
 
 namespace kiln::lower {
@@ -15,41 +14,32 @@ bool RegionLowering::is_held(const Entry& e) const {
          std::ranges::any_of(groups_, [&](const Group& g) { return g.reduced && walks(e.index, g); });
 }
 
-/// Copies the columns of a block, or its row, to shared memory.
+/// Copies the columns of a block to shared memory.
 void RegionLowering::hold_columns(Body& into, const Range& columns) {
-  const bool row = s_.form == Form::Rows;
-  const auto held = [&](const Entry& e) {  // a row's operands that one phase reads are read once anyway
-    return is_held(e) && (!row || std::popcount(e.used_in) > 1);
-  };
   std::int64_t bytes = 0;
   for (const Entry& e : p_.entries)
-    if (held(e)) bytes += size_of(g_[e.node].dtype);
+    if (is_held(e)) bytes += size_of(g_[e.node].dtype);
+  if (bytes == 0) return;
+  const std::int64_t elements = s_.run / bytes;
   const std::vector<int> rows = reduced_groups();
-  if (bytes == 0 || (row && s_.run / bytes < product(rows))) return;
-  const std::int64_t elements = s_.run / bytes / s_.lanes * s_.lanes;
   std::vector<std::int32_t> staged(p_.entries.size(), -1);
-  const auto copy = [&](Body& body) {
+  into.push_back(lane_loop(columns, column_groups(), [&](Body& body) {
+    std::vector<LoopDecl> nest =
+        s_.together && rows.size() > 1 ? open_together(rows, {}, false, 0) : open_nest(rows, {});
+    nest.front().rows = static_cast<std::uint16_t>(s_.rows);
     for (EntryId id = 0; id < p_.entries.size(); ++id) {
-      if (!held(p_.entries[id])) continue;
+      if (!is_held(p_.entries[id])) continue;
       const DType type = g_[p_.entries[id].node].dtype;
       const std::uint32_t tile = scratch_buffer(type, ceil_div(elements * size_of(type), 64) * 64);
       k_.buffers[tile].shared = static_cast<std::uint32_t>(elements);
       k_.buffers[tile].vector = s_.lanes > 1;
       staged[id] = static_cast<std::int32_t>(tile);
-      body.push_back(store(tile, row ? lane_ : column_index(type), build(id)));
+      nest.back().body.push_back(store(tile, column_index(type), build(id)));
     }
-  };
-  into.push_back(lane_loop(columns, row ? rows : column_groups(), [&](Body& body) {
-    if (row) return copy(body);
-    std::vector<LoopDecl> nest =
-        s_.together && rows.size() > 1 ? open_together(rows, {}, false, 0) : open_nest(rows, {});
-    nest.front().rows = static_cast<std::uint16_t>(s_.rows);
-    copy(nest.back().body);
     inner_ = {};
     if (std::exchange(placed_together_, false)) position_ = {};
     body.push_back(loop(fold(std::move(nest))));
   }));
-  if (row) position_ = {};
   staged_ = std::move(staged);
 }
 

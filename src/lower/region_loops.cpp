@@ -457,7 +457,6 @@ void RegionLowering::build_rows() {
   const std::int64_t lanes = std::int64_t{s_.lanes} * std::max<int>(1, s_.threads.team);
   if (s_.tile > 1 && (!target_.gpu || added_up(reduced_groups(), false, lanes) <= schedule::kAddedByTeam))
     bounded_.assign(k_.accs.size(), true);
-  if (target_.gpu && s_.run > 0) hold_columns(grid.body, {konst(0), whole_of(reduced_groups())});
   all_phases(grid.body, !s_.one_by_one);
   close_grid(std::move(grid), product(kept) * tiles);
 }

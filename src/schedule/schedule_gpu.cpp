@@ -503,21 +503,6 @@ bool tile_chunks(const Facts& f, const Target& t, const Extents& e, Schedule& s)
   return false;
 }
 
-/// A row that is read more than once and that no block has registers for: a block keeps it in shared memory,
-/// of which two blocks of a multiprocessor have half each, or one has all. False where there is less.
-bool share_row(const Facts& f, const Target& t, std::int64_t row, Schedule& s) {
-  constexpr std::int64_t kMostRow = 216 << 10;  // bytes
-  const std::int64_t bytes = row * f.loaded_bytes;
-  const bool largest = t.architecture >= 90 && t.architecture < 120;
-  if (!largest || f.loaded_bytes == 0 || f.states > 0 || s.early || bytes > kMostRow ||
-      s.lanes * f.loaded_bytes < kBank)
-    return false;
-  s.run = bytes <= kMostColumns ? kMostColumns : kMostRow;
-  const std::uint16_t threads = s.run == kMostColumns ? kMaxBlock / 2 : kMaxBlock;
-  s.threads = {threads, threads};
-  return true;
-}
-
 /// Reductions along rows: a team has a row. `cut`: chunks of it may be combined in a second stage.
 Schedule schedule_rows(const Facts& f, const Target& t, const Extents& e, bool cut, Schedule s) {
   const std::int64_t few = e.reduced >= kLong ? kWaves * t.threads : 2 * t.threads;
@@ -532,7 +517,6 @@ Schedule schedule_rows(const Facts& f, const Target& t, const Extents& e, bool c
   const std::int64_t row = begin_early(f, e, s);
   if (cut ? read_row(row, e.kept == 1, f, s) : hold_row(row, e.kept == 1, s.lanes, f, s)) return s;
   if (!cut && whole.lanes > 1) s = whole;  // read again, pairs of elements are as fast
-  if (Schedule shared = whole; !cut && share_row(f, t, e.reduced, shared)) return shared;
   // A block's threads take long to combine, parts twice as long: warps go further where they are many.
   const bool far = cut && s.lanes == 1 && e.reduced <= (f.in_parts ? 32 * 128 : 32 * 64) &&
                    e.kept >= t.threads * kBusy / 8;
@@ -592,6 +576,15 @@ std::variant<Schedule, std::string> schedule_gpu(const Facts& given, const Targe
   if (Schedule tiled = s; cut && !f.whole_rows && tile_reduction(f, t, e, tiled)) return tiled;
   if (bunch_rows(f, t, s) || reduce_alone(f, e, s)) return s;
   return e.last_reduced ? schedule_rows(f, t, e, cut, s) : schedule_columns(f, t, e, cut, s);
+}
+
+std::int64_t rows_under_way(const Facts& f, const Target& t, const Schedule& s) {
+  constexpr std::int64_t kBlocks = 2;  // of so many threads on a multiprocessor
+  if (s.form != Form::Rows || s.threads.team != kMaxBlock || s.steps > 0 || !f.stores_full || f.states > 0)
+    return 0;
+  std::int64_t row = f.loaded_bytes;
+  for (const Facts::Axis& a : f.axes) row *= a.reduced ? a.extent : 1;
+  return 4 * kBlocks * row > 3 * t.l2_bytes ? t.threads : 0;
 }
 
 }  // namespace kiln::schedule

@@ -21,4 +21,8 @@ inline bool narrow_accesses(const Facts& f, int lanes) { return lanes * f.widest
 /// so in memory. `s` has the lanes of the last axis; `kept` are the points.
 Schedule schedule_map(const Facts& f, const Target& t, Schedule s, std::int64_t kept);
 
+/// Of rows that blocks read again from the second cache: how many blocks run at a time, so that it has the
+/// rows of all; 0: any number.
+std::int64_t rows_under_way(const Facts& f, const Target& t, const Schedule& s);
+
 }  // namespace kiln::schedule

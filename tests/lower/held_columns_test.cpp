@@ -34,26 +34,6 @@ bool held(GraphBuilder& b, int architecture = 90) {
   return lowered.text().find(" shared ") != std::string::npos;
 }
 
-TEST(HeldColumns, RowsThatNoBlockHasRegistersForAreHeldToo) {
-  struct Case {
-    std::int64_t row;
-    DType type;
-    int architecture;
-    bool fits;
-  };
-  for (const Case& c : {Case{20000, DType::Int64, 90, true},
-                        {20001, DType::Int64, 90, true},
-                        {20000, DType::Int64, 80, false},
-                        {27649, DType::Int64, 90, false},
-                        {16000, DType::Int64, 90, false}}) {  // in registers
-    GraphBuilder b;
-    normalise(b, b.leaf(c.type, {6, c.row}), 2);
-    const LoweredGraph lowered = checked(b, {gpu(c.architecture)}).front();
-    EXPECT_EQ(lowered.forms, std::vector{Form::Rows});
-    EXPECT_EQ(lowered.text().find(" shared ") != std::string::npos, c.fits) << c.row;
-  }
-}
-
 TEST(HeldColumns, AsManyAsThereIsRoomFor) {
   struct Case {
     std::int64_t rows, columns;
