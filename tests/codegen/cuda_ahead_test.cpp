@@ -32,6 +32,32 @@ TEST(CudaAhead, AMapOfElementsLoadsAheadOfItsStores) {
   compiles(list);
 }
 
+/// The indices of all steps are loaded before the first vector that one of them chooses.
+TEST(CudaAhead, IndicesComeBeforeTheVectorsThatTheyChoose) {
+  GraphBuilder b;
+  const NodeId x = b.leaf(DType::BFloat16, {524288, 32}), at = b.leaf(DType::Int32, {2097152});
+  const GraphBuilder::Extents dims{2097152, 32};
+  b.root(b.wide(Op::gather, DType::BFloat16, dims, {x, b.broadcast(b.reshape(at, {2097152, 1}), dims)},
+                ir::Gather{0}));
+  const auto list = sources(b);
+  ASSERT_EQ(list.size(), 1u);
+  const std::size_t index = list[0].find("[k] = in"), vector = list[0].find("load<8>(in");
+  ASSERT_NE(index, std::string::npos) << list[0];
+  EXPECT_LT(index, vector);
+  EXPECT_LT(list[0].find("for (int k = 0;", index), vector) << "another loop over the steps\n" << list[0];
+  compiles(list);
+}
+
+/// Eight rows of a tile are on their way where each access is of one element.
+TEST(CudaAhead, RowsOfATileOfElements) {
+  GraphBuilder b;
+  b.root(b.op(Op::negative, {b.permute(b.leaf(DType::Float16, {257, 47255}), {1, 0})}));
+  const auto list = sources(b);
+  ASSERT_EQ(list.size(), 1u);
+  EXPECT_EQ(count(list[0], "#pragma unroll 8"), 2) << list[0];
+  compiles(list);
+}
+
 /// What divides whole columns is prepared once for each, not for each element.
 TEST(CudaAhead, ADivisorOfEachColumnIsPreparedOnce) {
   for (const std::int64_t columns : {65536, 65537}) {
