@@ -48,16 +48,6 @@ TEST(CudaAhead, IndicesComeBeforeTheVectorsThatTheyChoose) {
   compiles(list);
 }
 
-/// Eight rows of a tile are on their way where each access is of one element.
-TEST(CudaAhead, RowsOfATileOfElements) {
-  GraphBuilder b;
-  b.root(b.op(Op::negative, {b.permute(b.leaf(DType::Float16, {257, 47255}), {1, 0})}));
-  const auto list = sources(b);
-  ASSERT_EQ(list.size(), 1u);
-  EXPECT_EQ(count(list[0], "#pragma unroll 8"), 2) << list[0];
-  compiles(list);
-}
-
 /// What divides whole columns is prepared once for each, not for each element.
 TEST(CudaAhead, ADivisorOfEachColumnIsPreparedOnce) {
   for (const std::int64_t columns : {65536, 65537}) {
