@@ -13,9 +13,10 @@
 namespace kiln::cpu {
 
 /// Rows above this many elements are not for a network: its comparisons an element grow with log(n)^2. One of
-/// narrow items compares more of them at a time.
+/// narrow items compares more of them at a time. With positions, of half as many: there are tiles of keys,
+/// and of items that their last bits do not tell apart.
 template <class Item>
-inline constexpr std::int64_t kNetworkMost = 16384 / static_cast<std::int64_t>(sizeof(Item));
+inline constexpr std::int64_t kNetworkMost = 32768 / static_cast<std::int64_t>(sizeof(Item));
 /// The same of rows of which few elements are kept, which grow with log(kept)^2; and of so few that another
 /// way passes over blocks without any (sort_rows.h).
 inline constexpr std::int64_t kNetworkSelects = 16384;
@@ -24,8 +25,8 @@ inline constexpr std::int64_t kNetworkFilters = sizeof(Item) <= 4 ? 4096 : 1024;
 /// Rows up to this length are sorted side by side whatever the number of tiles. Where they are longer, there
 /// is a tile for each thread.
 inline constexpr std::int64_t kNetworkAlways = 1024;
-/// Whether the instruction set in force has registers of 32 bytes or more. By those of 16 bytes rows of half
-/// as many elements are for a network, and no longer ones of which few are kept.
+/// Whether the instruction set in force has registers of 32 bytes or more. By those of 16 bytes rows of a
+/// quarter as many elements are for a network, and no longer ones of which few are kept.
 bool has_wide_network();
 /// Bytes of a line of a tile: one element of each row.
 inline constexpr std::int64_t kNetworkLine = 64;

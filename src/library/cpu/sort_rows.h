@@ -434,7 +434,7 @@ struct Rows {
     if (alone || count < Tile::kRows) return false;
     if (length <= kNetworkAlways) return true;
     const bool few = kept < length / kSelectBelow;
-    if (!has_wide_network()) return !few && length <= Tile::kMost / 2;
+    if (!has_wide_network()) return !few && length <= kNetworkMost<typename Tile::Item> / 4;
     const bool filters = kept <= kFewKept && kept < length / kFilterBelow;
     const std::int64_t most = filters ? kNetworkFilters<typename Tile::Item>
                               : few   ? kNetworkSelects

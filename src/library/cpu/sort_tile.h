@@ -25,7 +25,7 @@ class Tile {
       std::conditional_t<kPacked, Key<T>, std::conditional_t<kNarrow, std::uint32_t, typename Row::Item>>;
   static constexpr std::int64_t kRows = kNetworkRows<Item>;
   static constexpr std::int64_t kRoom = 64;  // lines
-  static constexpr std::int64_t kMost = kNetworkMost<Item>;
+  static constexpr std::int64_t kMost = kNetworkMost<Item> / (Positions ? 2 : 1);
   static constexpr std::uint32_t kAllExact =
       static_cast<std::uint32_t>((std::uint64_t{1} << std::min<std::int64_t>(kRows, 32)) - 1);
   static_assert(kMost <= 1 << 16, "positions of two bytes");
