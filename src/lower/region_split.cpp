@@ -2,9 +2,6 @@
 // row (or of a block of columns) in registers and stores a partial result per row; the finish section
 // combines them.
 //
-// A GPU's item may have a chunk of several rows that read the same (a tile). The finish section then has the
-// rows of a tile side by side, as columns are.
-//
 // Invariant: the partial result of chunk c and row r stands at c·n_rows + r; chunks are combined in ascending
 // order, so results do not depend on the number of threads.
 #include "lower/region_lowering.h"
@@ -28,31 +25,19 @@ void RegionLowering::declare_chunks() {
 void RegionLowering::build_split() {
   declare_chunks();
   LoopDecl grid = open_grid();
-  const auto [item, chunk] = divide_with_rest(var(grid.var), n_chunks_);
-  std::vector<int> columns =
+  const auto [group, chunk] = divide_with_rest(var(grid.var), n_chunks_);
+  const std::vector<int> columns =
       s_.form == Form::SplitColumns ? std::vector<int>{last_group()} : std::vector<int>{};
-  const auto [group, tiles] = enter_tile(item);
   if (reduces_tiles() && !columns.empty())
     reduce_tile(grid.body, group, chunk);
   else
     over_group(grid.body, group, columns, konst(s_.block), [&, c = chunk](Body& body) {
       reduces_tiles() ? reduce_tiles(body, c) : reduce_chunk(body, c);
     });
-  const schedule::Schedule chosen = s_;
-  if (s_.tile > 1) {
-    columns = {s_.tile_axis};
-    s_.lane_axis = s_.tile_axis;
-    s_.block = s_.tile;
-    s_.rows = s_.threads.team / s_.tile;
-    s_.run_lanes = s_.lanes;  // so that operands are the same buffers
-    s_.lanes = s_.steps = s_.tile = 1;
-    s_.tile_axis = -1;
-  }
   const std::int64_t groups =
-      columns.empty() ? rows_ : product(kept_groups({columns.front()})) * blocks_of(columns.front());
+      columns.empty() ? rows_ : product(kept_groups({last_group()})) * blocks_of(last_group());
   close_grid(std::move(grid), groups * chunks_);
   build_finish(groups, columns, konst(s_.block), std::vector<AccDecl>(k_.accs));
-  s_ = chosen;
 }
 
 /// The groups whose points are columns, which lie on lanes.
@@ -79,34 +64,27 @@ std::pair<Range, std::int64_t> RegionLowering::enter_columns(E item, E block_len
 /// `columns` (those of the schedule, or none) a block of columns on lanes.
 void RegionLowering::over_group(Body& into, E group, Groups columns, E block_length, const Fill& fill) {
   if (columns.empty()) {
-    decompose(group, kept_groups({s_.tile_axis}));
+    decompose(group, kept_groups());
     return fill(into);
   }
   into.push_back(lane_loop(enter_columns(group, block_length).first, columns, fill));
 }
 
-/// Reduces a chunk of the current row, of each row of the tile, or of each column on lanes, and stores the
-/// partial results. A position's partial result is the position alone.
+/// Reduces a chunk of the current row, or of each column on lanes, and stores the partial results. A
+/// position's partial result is the position alone.
 void RegionLowering::reduce_chunk(Body& body, E chunk) {
   const std::vector<int> reduced = reduced_groups();
   const E whole = s_.together ? whole_of(reduced) : extent(reduced.front());
   const Range range = block_range(chunk, size(kChunk, s_.chunk), whole);
-  if (s_.tile > 1 && s_.chunk <= schedule::kAddedByTeam * s_.lanes * s_.threads.team)
-    bounded_.assign(k_.accs.size(), true);
   phase_loops(body, reduced, s_.form == Form::Split, range);
-  for (std::size_t row = 0; row < tile_accs_.size(); ++row) {
-    enter_row(static_cast<int>(row), tile_accs_);
-    store_partials(body, chunk);
-  }
-  enter_row(0, tile_accs_);
+  store_partials(body, chunk);
 }
 
 void RegionLowering::store_partials(Body& body, E chunk) {
   const E row = row_index();
   for (Reduction& r : reductions_) {
     const E total = total_of(r);
-    if (r.partial[0] == 0)  // the first row of a tile
-      r.partial[0] = partial_buffer(total.type(), rows_ * chunks_);
+    r.partial[0] = partial_buffer(total.type(), rows_ * chunks_);
     body.push_back(store(r.partial[0], chunk * n_rows_ + row, total));
   }
 }

@@ -465,51 +465,12 @@ Schedule split_rows(const Facts& f, const Target& t, const Extents& e, Schedule 
   return s;
 }
 
-/// Registers of a thread that has the results of a tile of rows, by so many adjacent elements of each: those
-/// results, what the rows have and what is loaded. Sums of few elements are not compensated.
-int tile_registers(const Facts& f, int tile, int lanes) {
-  const int results = f.in_parts ? f.kept : std::max(1, (f.kept + 1) / 2),
-            loaded = std::max(f.loads, f.loaded_bytes / 4);
-  return tile * (lanes * results + loaded) + lanes * loaded;
-}
-
-/// Rows as of tile_rows(), cut into chunks where that lets a block have more of them: of few rows each would
-/// read the other operand anew. False where tile_rows() has as many, or rows are short.
-bool tile_chunks(const Facts& f, const Target& t, const Extents& e, Schedule& s) {
-  constexpr int kLeastRows = 4;                         // of a tile
-  constexpr int kBlocks = 2;                            // of a multiprocessor that keep it busy, …
-  constexpr int kMostRegisters = 112;                   // … for which there are so many
-  constexpr int kLengthy = 4 * kMostTiled * kLongBody;  // primitives, which take long to compile
-  const std::int64_t repeats = f.axes[static_cast<std::size_t>(f.repeated)].extent;
-  Schedule whole = s;
-  const int held = tile_rows(f, t, e.kept, e.reduced, whole) ? whole.tile : 1;
-  for (int tile = kMostTiled; tile >= kLeastRows && tile > held; tile /= 2) {
-    int lanes = f.vector;
-    while (lanes > 2 && tile_registers(f, tile, lanes) > kMostRegisters) lanes /= 2;
-    const std::int64_t least = std::int64_t{2} * kBlock * lanes,  // elements of a chunk
-        items = ceil_div(repeats, tile) * (e.kept / repeats),
-                       chunks = std::min(ceil_div(kWaves * t.threads, items), e.reduced / least);
-    if (repeats < tile || items * chunks < std::int64_t{kBlocks} * t.threads ||
-        tile_registers(f, tile, lanes) > kMostRegisters || tile * lanes * f.prims > kLengthy)
-      continue;
-    s.form = Form::Split;
-    s.lanes = lanes;
-    s.ragged = true;  // a chunk's last vector may be cut
-    s.tile = tile;
-    s.tile_axis = f.repeated;
-    s.chunk = ceil_div(ceil_div(e.reduced, chunks), kBlock * lanes) * kBlock * lanes;
-    return true;
-  }
-  return false;
-}
-
 /// Reductions along rows: a team has a row. `cut`: chunks of it may be combined in a second stage.
 Schedule schedule_rows(const Facts& f, const Target& t, const Extents& e, bool cut, Schedule s) {
   const std::int64_t few = e.reduced >= kLong ? kWaves * t.threads : 2 * t.threads;
-  const bool repeats = !f.stores_full && f.repeated >= 0 && e.reduced_axes == 1;
-  if (cut && !f.whole_rows && repeats && tile_chunks(f, t, e, s)) return s;
   if (cut && !f.whole_rows && e.kept < few && e.reduced >= kSplitAbove) return split_rows(f, t, e, s);
-  if (repeats && tile_rows(f, t, e.kept, e.reduced, s)) return s;
+  if (!f.stores_full && f.repeated >= 0 && e.reduced_axes == 1 && tile_rows(f, t, e.kept, e.reduced, s))
+    return s;
   s.form = Form::Rows;
   s.tile = 1;
   s.together = e.reduced_axes > 1;

@@ -59,11 +59,7 @@ std::vector<CudaEmitter::Parameter> CudaEmitter::parameters() const {
 /// Told how many blocks are to be resident, the assembler keeps loads in flight instead of saving registers.
 std::string CudaEmitter::global() const {
   const int of_strips = strip_loads_ > 96 ? 512 : strip_loads_ > 64 ? 768 : kResidentThreads;
-  constexpr std::size_t kRows = 4;  // whose chunks an item has: what they share, results and loads
-  const bool rows = !k_.finish.empty() && std::ranges::any_of(k_.loops, [](const LoopDecl& l) {
-    return l.kind == LoopKind::Vector && l.accs.size() >= kRows;
-  });
-  const int threads = by_halves_ || rows ? kOfTiles
+  const int threads = by_halves_         ? kOfTiles
                       : few_results_     ? kOfFewResults
                       : keeps_loads_     ? kResidentThreads
                       : strip_loads_ > 0 ? of_strips

@@ -202,9 +202,7 @@ void CudaEmitter::finish(const std::string& item, const std::string& items) {
   line(cat("const ", index_type(), ' ', count, " = index_div(", items, ", ", index_text(l.extent), ");"));
   line(cat("const ", index_type(), ' ', group, " = index_div(", item, ", ", count, ");"));
   open_scope(l, group);
-  const bool keeps_loads = keeps_loads_;  // of partial results, which are few, none need be in flight
   block(l.body);
-  keeps_loads_ = keeps_loads;
   const std::string body = close_scope();
   line(cat("if (last_of(arrivals + ", group, ", ", count, ")) {"));
   here().text += body;
