@@ -541,7 +541,10 @@ std::variant<Schedule, std::string> schedule_gpu(const Facts& given, const Targe
 
 std::int64_t rows_under_way(const Facts& f, const Target& t, const Schedule& s) {
   constexpr std::int64_t kBlocks = 2;  // of so many threads on a multiprocessor
-  if (s.form != Form::Rows || s.threads.team != kMaxBlock || s.steps > 0 || !f.stores_full || f.states > 0)
+  // One block has too few loads of halves in flight.
+  const bool wide = f.loaded_bytes >= kBank * f.loads;
+  if (s.form != Form::Rows || s.threads.team != kMaxBlock || s.steps > 0 || !wide || !f.stores_full ||
+      f.states > 0)
     return 0;
   std::int64_t row = f.loaded_bytes;
   for (const Facts::Axis& a : f.axes) row *= a.reduced ? a.extent : 1;

@@ -1,4 +1,5 @@
 // How a GPU's threads and blocks share a region.
+#include "schedule/schedule_gpu.h"
 #include "schedule/schedule.h"
 
 #include <gtest/gtest.h>
@@ -159,6 +160,30 @@ TEST(Schedule, LongHeldRowsFillTwoThirdsOfAGpusBlocksInFewSizes) {
 }
 
 /// Rows that begin anywhere, of 65 elements and more: half of a team's places have one, but for few lengths.
+/// Rows that no block has registers for are read again from the second cache: of long ones one block a
+/// multiprocessor is under way.
+TEST(Schedule, FewRowsThatAreReadAgainAreUnderWay) {
+  Target t = gpu_target();
+  t.l2_bytes = (50 << 20) / t.threads;
+  const auto under_way = [&](std::int64_t row, int bytes, bool again = true) {
+    const Facts::Axis axes[] = {{2000, false}, {row, true}};
+    Facts f;
+    f.axes = axes;
+    f.phases = 1;
+    f.stores_full = again;
+    f.vector = 1;
+    f.loads = 1;
+    f.loaded_bytes = bytes;
+    return rows_under_way(f, t, std::get<Schedule>(schedule(f, t)));
+  };
+  EXPECT_EQ(under_way(48379, 4), t.threads);
+  EXPECT_EQ(under_way(147492, 4), t.threads);
+  EXPECT_EQ(under_way(32784, 4), 0);   // two rows a multiprocessor fit
+  EXPECT_EQ(under_way(100000, 2), 0);  // halves
+  EXPECT_EQ(under_way(1000, 4), 0);    // in registers
+  EXPECT_EQ(under_way(48379, 4, false), 0);
+}
+
 TEST(Schedule, HeldRowsOfAnyLengthFillHalfOfAGpusBlocks) {
   const Target t = gpu_target();
   std::set<std::pair<int, int>> sizes;
