@@ -6,14 +6,10 @@
 #pragma once
 
 typedef element<Element>::bits Bits;
-/// A position that takes one register where rows are no longer than that.
-template <class Position>
 struct Wide {
-  uint64 key;
-  Position position;
+  uint64 key, position;
 };
-template <class Position>
-__device__ __forceinline__ bool operator<(const Wide<Position>& a, const Wide<Position>& b) {
+__device__ __forceinline__ bool operator<(const Wide& a, const Wide& b) {
   return (a.key < b.key) | ((a.key == b.key) & (a.position < b.position));
 }
 
@@ -69,22 +65,19 @@ struct KeyAboveShort {
   static __device__ __forceinline__ int64 position(Item item) { return int64(item & 0xffffu); }
   static __device__ __forceinline__ Out out(Item item, bool) { return position(item); }
 };
-template <class Position>
-struct KeyBeside {
+struct KeyBesidePosition {
   static const bool merge_zeros = true, mended = false, numbers = false;
-  typedef Wide<Position> Item;
+  typedef Wide Item;
   typedef int64 Out;
   typedef uint16 Staged;
   static __device__ __forceinline__ Item make(Bits key, int64 position) {
-    return {uint64(key), Position(position)};
+    return {uint64(key), uint64(position)};
   }
-  static __device__ __forceinline__ Item last() { return {~0ull, Position(~0ull)}; }
+  static __device__ __forceinline__ Item last() { return {~0ull, ~0ull}; }
   static __device__ __forceinline__ Bits key(const Item& item) { return Bits(item.key); }
   static __device__ __forceinline__ int64 position(const Item& item) { return int64(item.position); }
   static __device__ __forceinline__ Out out(const Item& item, bool) { return position(item); }
 };
-typedef KeyBeside<uint32> KeyBesidePosition;
-typedef KeyBeside<uint64> KeyBesideFarPosition;
 typedef KILN_ORDER Order;
 typedef Order::Item Item;
 typedef Order::Out Out;

@@ -24,8 +24,7 @@ __device__ __forceinline__ uint32 from_lane(uint32 x, int mask) {
 __device__ __forceinline__ uint64 from_lane(uint64 x, int mask) {
   return __shfl_xor_sync(0xffffffffu, x, mask);
 }
-template <class Position>
-__device__ __forceinline__ Wide<Position> from_lane(const Wide<Position>& x, int mask) {
+__device__ __forceinline__ Wide from_lane(Wide x, int mask) {
   return {from_lane(x.key, mask), from_lane(x.position, mask)};
 }
 /// A thread's rows of kLength items, each by Batcher's merge exchange (Knuth, 5.2.2, algorithm M), which has

@@ -25,9 +25,8 @@ constexpr std::int64_t kMostOfRow = 36;        // likewise, of whole rows, of on
 constexpr std::int64_t kChunk = 2048;          // items that a block merges
 constexpr std::int64_t kThreads = 256;         // of every block
 constexpr std::int64_t kCounted = 16384;       // elements whose digits a block counts
-constexpr std::int64_t kMostPositions = std::int64_t{1} << 30;   // that keys of 32 bits leave room for
-constexpr std::int64_t kMostNear = (std::int64_t{1} << 32) - 1;  // that are words
-constexpr std::int64_t kMostByRadix = std::int64_t{1} << 30;  // elements, whose counts fit beside two flags
+constexpr std::int64_t kMostPositions = std::int64_t{1} << 30;  // that keys of 32 bits leave room for
+constexpr std::int64_t kMostByRadix = std::int64_t{1} << 30;    // elements, whose counts fit beside two flags
 
 /// The kernels' Rows.
 struct Rows {
@@ -88,7 +87,7 @@ struct Items {
       order = "KeyAbovePosition";
       bytes = 8;
     } else {
-      order = length < kMostNear ? "KeyBesidePosition" : "KeyBesideFarPosition";
+      order = "KeyBesidePosition";
       bytes = 16;
     }
   }
