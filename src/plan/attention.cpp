@@ -356,7 +356,7 @@ bool has_few_rows(const Attention& a) {
 
 bool is_faster_apart(const Attention& a, const schedule::Target& target) {
   // A block of float32 takes 64 rows, or 16 or 32 where there are no more, and all columns of them: few
-  // blocks leave most of the chip idle, and those of few rows have no room for wide heads beside each other.
+  // blocks leave most of the chip idle.
   constexpr std::int64_t kFewBlocks = 2, kBlock = 64;
   if (a.q.dtype != DType::Float32 || target.templates == schedule::Target::Templates::All) return false;
   if (has_few_rows(a)) {
@@ -367,7 +367,7 @@ bool is_faster_apart(const Attention& a, const schedule::Target& target) {
     if (std::max(a.depth, a.width) > kNarrow && (a.rows == 1 || 3 * missing >= a.columns)) return true;
     return a.batch < kFewBlocks * target.threads;
   }
-  return a.rows <= kFewPairRows || 4 * a.batch * ((a.rows + kBlock - 1) / kBlock) < 3 * target.threads;
+  return 4 * a.batch * ((a.rows + kBlock - 1) / kBlock) < 3 * target.threads;
 }
 
 Why refuse_on_cpu(const Attention& a) {

@@ -84,7 +84,8 @@ TEST(SplitKeys, FewRowsAgainstManyKeys) {
   };
   EXPECT_EQ(of_width(3, 80), 6);
   EXPECT_EQ(of_width(1, 80), 1);  // a product by a vector
-  EXPECT_EQ(of_width(3, 136), 1);
+  EXPECT_EQ(of_width(3, 256), 6);
+  EXPECT_EQ(of_width(3, 264), 1);
   GraphBuilder many;
   EXPECT_EQ(parts_of(many, attention(many, {.rows = 65}, [&](NodeId s) { return scaled(many, s); })), 1);
 }
