@@ -12,13 +12,13 @@ using ir::GraphNode;
 using ir::Op;
 using ir::OpKind;
 
-/// Maps alone, each of as many points, whose results have memory of their own.
+/// Maps alone, each of as many points and of some, whose results have memory of their own.
 bool are_maps(const Graph& g, const Regions& regions, const Region& r) {
   if (r.kind != Region::Kind::Fused || !r.rows.empty() || !r.axes.empty() || r.outputs.empty()) return false;
   const std::int64_t points = g[r.outputs.front()].numel;
   const bool own =
       std::ranges::none_of(r.outputs, [&](NodeId id) { return regions.placements.contains(id); });
-  return own && std::ranges::all_of(r.nodes, [&](NodeId id) {
+  return own && points > 0 && std::ranges::all_of(r.nodes, [&](NodeId id) {
            const OpKind kind = ir::info(g[id].op).kind;
            const bool map = kind == OpKind::Cast || kind == OpKind::Elementwise || g[id].op == Op::join;
            return map && g[id].numel == points && !is_written_in_place(g[id]);

@@ -151,6 +151,7 @@ TEST_F(Compile, ATrainingStepIsTheSameStepByStep) {
     std::vector<float> losses;
     for (int i = 0; i < 6; ++i) {
       auto [to, state, loss] = f(std::move(m), std::move(s), x, y);
+      tree_eval(to, state, loss);
       m = std::move(to);
       s = std::move(state);
       losses.push_back(loss.template item<float>());
@@ -161,7 +162,8 @@ TEST_F(Compile, ATrainingStepIsTheSameStepByStep) {
   std::vector<float> kept;
   const auto compiled = compile(step);
   EXPECT_GE(replays([&] { kept = train(compiled); }), 4u);
-  EXPECT_EQ(plain, kept);
+  for (std::size_t i = 0; i < plain.size(); ++i)  // a GPU's first plan may be another one
+    EXPECT_NEAR(plain[i], kept[i], 1e-5 * plain[i]) << i;
   EXPECT_LT(kept.back(), kept.front());
 }
 

@@ -1,6 +1,8 @@
 // Maps of a GPU that join two halves made of the same operands, held against the oracle: a point of the
 // kernel is one of each half.
+#include "lower/lower.h"
 #include "lower/lowered_graph.h"
+#include "plan/joined_halves.h"
 
 namespace kiln::lower {
 namespace {
@@ -83,6 +85,20 @@ TEST(Halves, OfDifferentOperandsStayApart) {
       b.add(Op::join, {b.leaf(DType::Float32, {64, 128}), b.leaf(DType::Float32, {64, 128})}, ir::Join{1}));
   const LoweredGraph lowered = checked(b, {gpu()}).front();
   EXPECT_NE(lowered.text().find(" if "), std::string::npos) << lowered.text();
+}
+
+/// Rows of no points are not divided by how far apart halves are.
+TEST(Halves, OfNothing) {
+  GraphBuilder b;
+  const auto part = [&] { return b.leaf(DType::Float32, {2, 2, 0, 1, 9}); };
+  b.root(b.add(Op::join, {part(), part()}, ir::Join{3}));
+  plan::Regions regions;
+  plan::Region& r = regions.regions.emplace_back();
+  r.nodes = r.outputs = {b.graph.roots[0]};
+  regions.stored.assign(b.graph.nodes.size(), false);
+  plan::join_halves(b.graph, gpu(), regions,
+                    [&](const plan::Region& region) { return shares_halves(b.graph, regions, region); });
+  EXPECT_EQ(r.partner, 0);
 }
 
 }  // namespace
