@@ -48,6 +48,7 @@ class KeptRecording {
   std::vector<ir::NodeRef> before_;
 };
 
+/// Runs on any threads at once.
 class KeptTrace {
  public:
   struct Made {
