@@ -270,14 +270,22 @@ bool KeptTrace::run(std::span<Node* const> arguments, std::vector<ir::NodeRef>& 
   for (const std::uint32_t arg : plan->donated)
     here.forget_host_copy(*shown(leaves_[arg], arguments)->buffer);
   bool wrote = false;
+  const auto lose = [&] {  // whoever still has an overwritten argument must not read it
+    for (const std::uint32_t arg : plan->donated)
+      shown(leaves_[arg], arguments)
+          ->buffer->claim.store(static_cast<std::uint8_t>(ir::BufferClaim::Lost), std::memory_order_relaxed);
+  };
   try {
     run_plan(*plan, w->args, slots_, w->results, &wrote);
   } catch (const CompileError&) {
-    if (wrote) throw;
-    return false;
+    if (!wrote) return false;
+    lose();
+    throw;
   } catch (const DeviceError& e) {
+    if (wrote) lose();
     throw DeviceError(e.what() + where_);
   } catch (const std::bad_alloc&) {
+    if (wrote) lose();
     throw DeviceError("[memory] out of memory" + where_);
   }
   count(Counter::Evaluations);
