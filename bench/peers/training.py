@@ -4,8 +4,8 @@
                                     [--kiln build/release/bin/kiln_training] [--python INTERPRETER]
 
 Workloads: mlp, conv, transformer-small (for a CPU), transformer (6 layers, 384 wide, context 256, batch 32,
-bfloat16: for a GPU). Every framework is a process that has compiled its step before the first round; one of them runs at
-a time. Kiln comes twice: with a step that is recorded once, and with one that is recorded anew each time.
+bfloat16: for a GPU). Every framework is a process that has compiled its step before the first round; one of them runs
+at a time. Kiln comes twice: with a step that is recorded once, and with one that is recorded anew each time.
 """
 import argparse
 import json
