@@ -1,4 +1,5 @@
 // Short rows whose elements go through a GPU's shared memory, held against the oracle.
+#include "lower/gpu_target.h"
 #include "lower/lowered_graph.h"
 
 namespace kiln::lower {
@@ -11,14 +12,7 @@ using schedule::Form;
 
 constexpr DType i64 = DType::Int64;
 
-schedule::Target gpu() {
-  schedule::Target t;
-  t.gpu = true;
-  t.threads = 4;
-  return t;
-}
-
-std::vector<Form> check(GraphBuilder& b) { return checked(b, {gpu()}).front().forms; }
+std::vector<Form> check(GraphBuilder& b) { return checked(b, {gpu_target()}).front().forms; }
 
 TEST(Bunch, RowsOfAnyShortLengthAreStagedAndTheirMapsToo) {
   for (const std::int64_t length : {2, 3, 5, 7, 8, 9, 12, 16, 31})

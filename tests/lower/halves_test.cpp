@@ -1,5 +1,6 @@
 // Maps of a GPU that join two halves made of the same operands, held against the oracle: a point of the
 // kernel is one of each half.
+#include "lower/gpu_target.h"
 #include "lower/lower.h"
 #include "lower/lowered_graph.h"
 #include "plan/joined_halves.h"
@@ -11,13 +12,6 @@ using ir::GraphBuilder;
 using ir::NodeId;
 using ir::Op;
 using Extents = GraphBuilder::Extents;
-
-schedule::Target gpu() {
-  schedule::Target t;
-  t.gpu = true;
-  t.threads = 4;
-  return t;
-}
 
 /// One of two halves of the last axis.
 NodeId half(GraphBuilder& b, NodeId x, bool second) {
@@ -53,7 +47,7 @@ TEST(Halves, OfARotationAreReadOnce) {
         SCOPED_TRACE(testing::Message() << kiln::name(type) << ' ' << of_half << ' ' << heads);
         GraphBuilder b;
         b.root(rotation(b, type, 37, heads, of_half));
-        const LoweredGraph lowered = checked(b, {gpu()}).front();
+        const LoweredGraph lowered = checked(b, {gpu_target()}).front();
         EXPECT_EQ(buffers_read(lowered.text()), 4) << lowered.text();
         EXPECT_EQ(lowered.text().find(" if "), std::string::npos) << lowered.text();
       }
@@ -73,7 +67,7 @@ TEST(Halves, ThatAreTurnedInsideOfASum) {
         b.op(Op::add, {b.op(Op::multiply, {x, factors()}), b.op(Op::multiply, {turned, factors()})});
     b.root(sum);
     b.root(b.op(Op::abs, {sum}));
-    const LoweredGraph lowered = checked(b, {gpu()}).front();
+    const LoweredGraph lowered = checked(b, {gpu_target()}).front();
     EXPECT_EQ(lowered.text().find(" if "), std::string::npos) << lowered.text();
   }
 }
@@ -83,7 +77,7 @@ TEST(Halves, OfDifferentOperandsStayApart) {
   GraphBuilder b;
   b.root(
       b.add(Op::join, {b.leaf(DType::Float32, {64, 128}), b.leaf(DType::Float32, {64, 128})}, ir::Join{1}));
-  const LoweredGraph lowered = checked(b, {gpu()}).front();
+  const LoweredGraph lowered = checked(b, {gpu_target()}).front();
   EXPECT_NE(lowered.text().find(" if "), std::string::npos) << lowered.text();
 }
 
@@ -96,7 +90,7 @@ TEST(Halves, OfNothing) {
   plan::Region& r = regions.regions.emplace_back();
   r.nodes = r.outputs = {b.graph.roots[0]};
   regions.stored.assign(b.graph.nodes.size(), false);
-  plan::join_halves(b.graph, gpu(), regions,
+  plan::join_halves(b.graph, gpu_target(), regions,
                     [&](const plan::Region& region) { return shares_halves(b.graph, regions, region); });
   EXPECT_EQ(r.partner, 0);
 }

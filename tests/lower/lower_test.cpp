@@ -1,4 +1,5 @@
 #include "lower/lower.h"
+#include "lower/gpu_target.h"
 
 #include "lower/lowered_graph.h"
 
@@ -27,20 +28,13 @@ schedule::Target target(int threads = 2) {
   return t;
 }
 
-schedule::Target gpu() {
-  schedule::Target t;
-  t.gpu = true;
-  t.threads = 132;
-  return t;
-}
-
 /// Runs the builder's graph both ways; expects equal bytes (tests compute with integers).
 std::vector<Form> check(GraphBuilder& b, int threads = 2) {
   const auto expected = b.values();
   const std::string before = ir::print(b.graph);
   LoweredGraph lowered(b, target(threads));
   EXPECT_EQ(lowered.values(), expected) << before << "became\n" << lowered.text();
-  LoweredGraph on_gpu = lowered.on(gpu());
+  LoweredGraph on_gpu = lowered.on(gpu_target(132));
   EXPECT_EQ(on_gpu.values(), expected) << before << "became, for a GPU,\n" << on_gpu.text();
   return lowered.forms;
 }
@@ -56,7 +50,7 @@ TEST(Lower, AMapIsOneFlatKernel) {
 std::vector<Form> check_gpu(GraphBuilder& b) {
   const auto expected = b.values();
   const std::string before = ir::print(b.graph);
-  LoweredGraph on_gpu = LoweredGraph(b, target()).on(gpu());
+  LoweredGraph on_gpu = LoweredGraph(b, target()).on(gpu_target(132));
   EXPECT_EQ(on_gpu.values(), expected) << before << "became, for a GPU,\n" << on_gpu.text();
   return on_gpu.forms;
 }
@@ -66,7 +60,7 @@ void check_tiles(GraphBuilder& b) {
   const auto expected = b.values();
   const std::string before = ir::print(b.graph);
   LoweredGraph lowered(b, target());
-  for (LoweredGraph& on : std::array{lowered, lowered.on(gpu())}) {
+  for (LoweredGraph& on : std::array{lowered, lowered.on(gpu_target(132))}) {
     EXPECT_EQ(on.values(), expected) << before << "became\n" << on.text();
     EXPECT_EQ(on.forms, std::vector{Form::Tiles}) << on.text();
   }
@@ -102,7 +96,7 @@ TEST(Lower, IndexedColumnsAreReadForSeveralRowsOfAGpu) {
 /// Expects one kernel of a small GPU whose teams have four rows' results of two reductions each.
 void check_rows_of_teams(GraphBuilder& b) {
   const auto expected = b.values();
-  schedule::Target small = gpu();
+  schedule::Target small = gpu_target(132);
   small.threads = 2;
   LoweredGraph lowered = LoweredGraph(b, target()).on(small);
   EXPECT_EQ(lowered.values(), expected) << lowered.text();
@@ -269,7 +263,7 @@ TEST(Lower, AScanBeginsWithWhatComesBeforeIt) {
                    scan = b.scan(Op::scan_logaddexp, x, {0, kind.exclusive, kind.reverse});
       b.root(first ? b.op(Op::logaddexp, {before, scan}) : b.op(Op::logaddexp, {scan, before}));
       const auto expected = b.values();
-      LoweredGraph on_gpu = LoweredGraph(b, target()).on(gpu());
+      LoweredGraph on_gpu = LoweredGraph(b, target()).on(gpu_target(132));
       expect_near(on_gpu.values()[0], expected[0]);
       EXPECT_TRUE(on_gpu.begins_behind) << on_gpu.text();
     }
@@ -284,7 +278,7 @@ TEST(Lower, AScanThatIsReadTwiceOrFollowsWhatChangesBeginsWithNothing) {
     const NodeId joined = b.op(Op::logaddexp, {before, scan});
     b.root(twice ? b.op(Op::add, {joined, scan}) : joined);
     const auto expected = b.values();
-    LoweredGraph on_gpu = LoweredGraph(b, target()).on(gpu());
+    LoweredGraph on_gpu = LoweredGraph(b, target()).on(gpu_target(132));
     expect_near(on_gpu.values()[0], expected[0]);
     EXPECT_FALSE(on_gpu.begins_behind) << on_gpu.text();
   }
@@ -296,7 +290,7 @@ TEST(Lower, ALongLogcumsumexpBeginsEachChunkWithWhatComesBefore) {
     GraphBuilder b;
     b.root(b.scan(Op::scan_logaddexp, b.leaf(DType::Float32, {70000}), kind));
     const auto expected = b.values();
-    LoweredGraph on_gpu(b, gpu());
+    LoweredGraph on_gpu(b, gpu_target(132));
     EXPECT_EQ(on_gpu.forms, std::vector{Form::Chain});
     expect_near(on_gpu.values()[0], expected[0]);
     EXPECT_TRUE(on_gpu.begins_behind) << on_gpu.text();
@@ -548,7 +542,7 @@ TEST(Lower, PositionsAreNarrowWhereTheyFit) {
     const std::int64_t length = many ? std::int64_t{1} << 32 : 1000;
     GraphBuilder b;
     b.root(b.reduce(Op::reduce_argmax, b.leaf(DType::Int8, {length, 3}), 1));
-    for (const schedule::Target& t : {target(), gpu()}) {
+    for (const schedule::Target& t : {target(), gpu_target(132)}) {
       const plan::Regions regions = plan::fuse(b.graph, t);
       const Lowered lowered = lower(b.graph, regions, regions.regions.front(), t);
       ASSERT_FALSE(lowered.kernel.accs.empty());

@@ -1,5 +1,6 @@
 // Maps of a GPU whose threads have several rows of a point, held against the oracle: the kernels' interpreter
 // also refuses an access outside of an array.
+#include "lower/gpu_target.h"
 #include "lower/lowered_graph.h"
 
 namespace kiln::lower {
@@ -10,16 +11,9 @@ using ir::NodeId;
 using ir::Op;
 using Extents = GraphBuilder::Extents;
 
-schedule::Target gpu() {
-  schedule::Target t;
-  t.gpu = true;
-  t.threads = 1;
-  return t;
-}
-
 /// Post: values are the oracle's. Returns how many elements of in0 a thread loads, or 0 where it has one row.
 int loads_of_strip(GraphBuilder& b) {
-  const std::string text = checked(b, {gpu()}).front().text();
+  const std::string text = checked(b, {gpu_target(1)}).front().text();
   int stores = 0, loads = 0;
   for (std::size_t at = text.find("grid"); at != std::string::npos; at = text.find("\n    out", at + 1))
     ++stores;
@@ -144,7 +138,7 @@ TEST(Strips, WeightsOfAChannelAreLoadedOnce) {
     sum = sum == ir::kNoNode ? term : b.op(Op::add, {sum, term});
   }
   b.root(sum);
-  const LoweredGraph lowered = checked(b, {gpu()}).front();
+  const LoweredGraph lowered = checked(b, {gpu_target(1)}).front();
   EXPECT_EQ(lowered.text().find("in2"), std::string::npos) << lowered.text();
 }
 
@@ -160,7 +154,7 @@ TEST(Strips, PlacesThatIndicesChooseAreFoundOnce) {
   const NodeId some = take(x, rows, 1), more = take(some, columns, 2),
                last = take(some, b.op(Op::negative, {columns}), 2);
   b.root(b.op(Op::multiply, {more, last}));
-  checked(b, {gpu()});
+  checked(b, {gpu_target(1)});
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 // Maps of a GPU whose operands begin anywhere in a row or are there for a part of the points, held against
 // the oracle: rolls, joins, pads, slices and stencils of them.
+#include "lower/gpu_target.h"
 #include "lower/lowered_graph.h"
 
 namespace kiln::lower {
@@ -10,16 +11,9 @@ using ir::NodeId;
 using ir::Op;
 using Extents = GraphBuilder::Extents;
 
-schedule::Target gpu() {
-  schedule::Target t;
-  t.gpu = true;
-  t.threads = 4;
-  return t;
-}
-
 /// Post: values are the oracle's. Returns whether a loop's runs are tested.
 bool tested(GraphBuilder& b) {
-  const LoweredGraph lowered = checked(b, {gpu()}).front();
+  const LoweredGraph lowered = checked(b, {gpu_target()}).front();
   return lowered.text().find("vectorx1/") != std::string::npos ||
          lowered.text().find("vectorx4/4") != std::string::npos ||
          lowered.text().find("vectorx8/8") != std::string::npos;
@@ -71,7 +65,7 @@ TEST(Windows, ARollOfAnOuterAxisIsOneLoad) {
   const NodeId x = b.leaf(DType::Float32, {7, 1024});
   b.root(b.op(Op::negative, {roll(b, x, 0, 1)}));
   const auto expected = b.values();
-  LoweredGraph lowered(b, gpu());
+  LoweredGraph lowered(b, gpu_target());
   EXPECT_EQ(lowered.values(), expected);
   EXPECT_EQ(lowered.text().find("in1"), std::string::npos) << lowered.text();
 }
@@ -92,7 +86,7 @@ TEST(Windows, NarrowElementsThatLieApartAreOnAdjacentLanes) {
   const NodeId x = b.leaf(DType::Int16, {80, 512});
   const NodeId even = b.slice(x, {80, 256}, {0, 1, 0, 2}), odd = b.slice(x, {80, 256}, {0, 1, 1, 2});
   b.root(b.op(Op::maximum, {even, odd}));
-  const LoweredGraph lowered = checked(b, {gpu()}).front();
+  const LoweredGraph lowered = checked(b, {gpu_target()}).front();
   EXPECT_NE(lowered.text().find("vectorx1 "), std::string::npos) << lowered.text();
 }
 
@@ -177,7 +171,7 @@ TEST(Windows, NeighboursShareTheirStrides) {
     sum = b.op(Op::add, {sum, part(b, part(b, x, 0, 1, 38), 1, by, 28)});
   }
   b.root(sum);
-  LoweredGraph lowered(b, gpu());
+  LoweredGraph lowered(b, gpu_target());
   const std::string text = lowered.text(), params = text.substr(text.find("\nparams ") + 8, 3);
   EXPECT_LT(std::stoi(params), 12) << text;
 }
