@@ -71,15 +71,24 @@ class Splitter {
     const GraphNode& n = g_[s.of];
     const std::int64_t extent = n.dims[s.how.axis];
     if (extent < least_extent || n.dims.size() >= kMaxRank) return 1;
-    std::int64_t across = 1;
-    for (std::size_t a = s.how.axis + 1; a < n.dims.size(); ++a) across *= n.dims[a];
+    const std::int64_t across = points_across(s);
     if (const std::int64_t length = staged_length(s, across); length > 0)
       return (extent + length - 1) / length;
     if (across * size_of(s.dtype) < kLeastRun) return 1;
+    // Words have more under way: rather half as many scans than two chunks, of which one is read twice.
+    if (stored_size(s.of) >= kWord && costs_.wanted / (n.numel / extent) <= 2) return 1;
     const std::int64_t wanted = std::min(costs_.wanted / (n.numel / extent), extent / kLeastChunk);
     for (std::int64_t chunks = wanted; chunks > wanted / 2 && chunks > 1; --chunks)
       if (extent % chunks == 0) return chunks;
     return wanted;
+  }
+
+  /// Points of the axes inside the scanned one.
+  std::int64_t points_across(const Scanned& s) const {
+    const GraphNode& n = g_[s.of];
+    std::int64_t across = 1;
+    for (std::size_t a = s.how.axis + 1; a < n.dims.size(); ++a) across *= n.dims[a];
+    return across;
   }
 
   /// Elements along the axis of chunks that go through shared memory; 0 where they do not.
@@ -153,6 +162,7 @@ class Splitter {
     const Combination how = combination_of(ir::info(s.op).fold);
     const Shape dims(g_[s.of].dims);
     const std::int64_t extent = dims[static_cast<int>(axis)], length = (extent + chunks - 1) / chunks;
+    chunks = (extent + length - 1) / length;
     const DType type = is_half(s.dtype) ? DType::Float32 : s.dtype;
     Shape whole = dims, cut;
     whole[static_cast<int>(axis)] = chunks * length;
@@ -160,13 +170,20 @@ class Splitter {
       if (a == axis) cut.push_back(chunks);
       cut.push_back(a == axis ? length : dims[static_cast<int>(a)]);
     }
-    const auto in_chunks = [&](NodeId from) {
-      return reshape(filled(cast(from, type), axis, chunks * length, reverse), cut);
-    };
-    // Two conversions: one kernel of the totals and the scans would have to store the latter.
-    const NodeId x = in_chunks(s.of), first = in_chunks(again(s.of));
-    const NodeId totals = add_.add(how.all, {first}, ir::Reduce{std::uint64_t{1} << (axis + 1)});
-    const NodeId before = scan_totals({totals, s.op, {axis, true, reverse}, type});
+    const NodeId x = reshape(filled(cast(s.of, type), axis, chunks * length, reverse), cut);
+    // Nothing comes behind the last chunk, so its total is not needed; of chunks in shared memory it is
+    // little beside the others, which lie side by side with it. A conversion of its own: one kernel of the
+    // totals and the scans would have to store it.
+    const std::int64_t totalled = staged_length(s, points_across(s)) > 0 ? chunks : chunks - 1;
+    Shape some = cut;
+    some[static_cast<int>(axis)] = totalled;
+    NodeId first = cast(again(s.of), type);
+    first = totalled < chunks ? kept(first, axis, totalled * length, reverse)
+                              : filled(first, axis, chunks * length, reverse);
+    const NodeId totals =
+        add_.add(how.all, {reshape(first, some)}, ir::Reduce{std::uint64_t{1} << (axis + 1)});
+    const NodeId before =
+        scan_totals({filled(totals, axis, chunks, reverse), s.op, {axis, true, reverse}, type});
     const NodeId inside = add_.add(s.op, {x}, ir::Scan{axis + 1, exclusive, reverse});
     const NodeId spread = add_.add(Op::broadcast, {before}, {}, {.dims = g_.keep(cut)});
     // In the scan's own type before it is cut: what is kept then is a part of memory, and no copy of it.

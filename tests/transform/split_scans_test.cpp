@@ -22,7 +22,7 @@ std::int64_t chunks_of(Op op, DType dtype, const GraphBuilder::Extents& dims, co
   EXPECT_EQ(before, b.values()) << ir::print(b.graph);
   EXPECT_EQ(b.graph[b.graph.roots[0]].dtype, dtype);
   for (const ir::GraphNode& n : b.graph.nodes)
-    if (ir::is_reduce(n.op)) return n.dims[how.axis];
+    if (ir::is_scan(n.op) && n.dims.size() > dims.size()) return n.dims[how.axis];
   return 1;
 }
 
@@ -107,6 +107,31 @@ TEST(SplitScans, TotalsAreOfAConversionOfTheirOwn) {
   ir::verify(b.graph);
   EXPECT_EQ(before, b.values());
   EXPECT_EQ(std::ranges::count_if(b.graph.nodes, [](const auto& n) { return n.op == Op::cast; }), 2);
+}
+
+/// Of few chunks all but the last are read for their totals.
+TEST(SplitScans, TheLastOfFewChunksHasNoTotal) {
+  for (const bool reverse : {false, true})
+    for (const std::int64_t extent : {1024, 1009}) {
+      GraphBuilder b;
+      b.root(b.scan(Op::scan_sum, b.leaf(DType::Float32, {extent, 20}), {0, false, reverse}));
+      const auto before = b.values();
+      split_scans(b.graph, {.wanted = 80, .least = 1, .least_extent = 1});
+      ir::verify(b.graph);
+      EXPECT_EQ(before, b.values());
+      const auto sum =
+          std::ranges::find_if(b.graph.nodes, [](const ir::GraphNode& n) { return ir::is_reduce(n.op); });
+      ASSERT_NE(sum, b.graph.nodes.end());
+      EXPECT_EQ(b.graph[sum->in[0]].numel, (extent + 3) / 4 * 3 * 20);
+    }
+}
+
+/// Words have more under way than halves.
+TEST(SplitScans, FewerScansOfWordsAreWhole) {
+  const ScanCosts costs{.wanted = 160, .least = 1, .least_extent = 1};
+  EXPECT_EQ(chunks_of(Op::scan_max, DType::Float16, {1024, 60}, {0}, costs), 2);
+  EXPECT_EQ(chunks_of(Op::scan_max, DType::Float32, {1024, 60}, {0}, costs), 1);
+  EXPECT_EQ(chunks_of(Op::scan_max, DType::Float32, {1024, 40}, {0}, costs), 4);
 }
 
 TEST(SplitScans, WhatIsBusyOrShortStays) {

@@ -255,7 +255,7 @@ class CudaEmitter {
                          const Stage& ahead, const std::string& body);
   std::string by_vectors(const LoopDecl& l, const std::string& first, const std::string& end,
                          const Together& loads, const Stage& ahead, const std::string& body);
-  int registers_of_accs() const;
+  int registers_of_accs() const, steps_of_scan(const LoopDecl& l) const;
   void deal(int rows);
   void vector_loop(const LoopDecl& l, const std::string& extent);
   std::string vectors(const LoopDecl& l, const std::string& i, Reach reach);

@@ -232,7 +232,8 @@ void CudaEmitter::serial_loop(const LoopDecl& l, const std::string& extent) {
   const bool scalars = lanes_ == 1 && at_.lanes_depth() > 0;
   const bool copies = scalars && l.rows > 1 && fills_shared(l);  // and computes nothing
   const bool more = (bytes > 0 && bytes <= kNarrow) || (scalars && l.rows > 1);
-  const int batch = (more ? 2 : 1) * (copies ? 2 : 1) * kUnrolled;
+  const int steps = at_.lanes_depth() > 0 && l.rows == 1 ? steps_of_scan(l) : 0,
+            batch = steps > 0 ? steps : (more ? 2 : 1) * (copies ? 2 : 1) * kUnrolled;
   // Single elements are loaded ahead where all are: some of them would only take registers.
   const bool elements = copies || (scalars && l.rows == 1 && batch * bytes <= 4 * kAhead);
   open_scope(l, i);

@@ -9,6 +9,7 @@
 #include "kernel/monoid.h"
 
 #include <algorithm>
+#include <unordered_map>
 #include <utility>
 
 namespace kiln::codegen {
@@ -18,6 +19,28 @@ bool CudaEmitter::scans(const LoopDecl& l) const {
   return std::any_of(l.body.begin(), l.body.end(), [&](const Stmt& s) {
     return s.kind == Stmt::Kind::Update && is_scan(s.target) && at_.lanes_of(s.target) == Lanes::Inside;
   });
+}
+
+/// Steps of a loop with a scan whose elements are loaded together, 0 of another loop. Scans down columns are
+/// few threads, which have as much under way as many would.
+int CudaEmitter::steps_of_scan(const LoopDecl& l) const {
+  constexpr int kLeast = 4, kMost = 16, kRegisters = 24;
+  if (std::ranges::none_of(l.accs, [&](std::uint32_t acc) { return is_scan(acc); })) return 0;
+  int registers = 0;
+  std::unordered_map<ExprId, bool> varies;  // along the loop
+  const auto visit = [&](auto& self, ExprId e) -> bool {
+    if (e == kNoExpr) return false;
+    if (const auto known = varies.find(e); known != varies.end()) return known->second;
+    const ExprNode& n = pool_[e];
+    bool any = n.prim == Prim::Var && n.imm == l.var;
+    each_operand(n, [&](ExprId o) { any |= self(self, o); });
+    if (n.prim == Prim::Load && any) registers += std::max(1, lanes_ * static_cast<int>(size_of(n.type)) / 4);
+    return varies[e] = any;
+  };
+  for (const Stmt& s : l.body)
+    if (s.kind != Stmt::Kind::Loop) visit(visit, s.value);
+  const int most = kRegisters / std::max(registers, 1);
+  return most >= kMost ? kMost : most >= 2 * kLeast ? 2 * kLeast : kLeast;
 }
 
 // ---- While loops ----
