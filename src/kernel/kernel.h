@@ -8,8 +8,8 @@
 //           that each item hands something on to the next through a Partial buffer. May be empty.
 //   second  a Grid loop of body's range; iteration i runs after iteration i of the link. There is one if
 //   there is a link. finish  one Grid loop, which combines partial results; may be empty. Its iteration g may
-//   run once the iterations
-//           [g·n, (g+1)·n) of body's are done, n being the quotient of both loops' extents.
+//   run once n iterations of the body are done, n being the quotient of both loops' extents: [g·n, (g+1)·n),
+//           on a GPU every (extent of the finish)-th from g on.
 // A section shares nothing with the others but memory.
 // A kernel with a main loop (Template) has no sections: its statements stand in hooks, which the hand-written
 // main loop calls. Loop kinds: Grid and Serial are scalar loops; Vector runs its variable over lanes, the

@@ -7,6 +7,7 @@
 #include "lower/region_lowering.h"
 
 #include <algorithm>
+#include <tuple>
 #include <utility>
 
 namespace kiln::lower {
@@ -25,17 +26,21 @@ void RegionLowering::declare_chunks() {
 void RegionLowering::build_split() {
   declare_chunks();
   LoopDecl grid = open_grid();
-  const auto [group, chunk] = divide_with_rest(var(grid.var), n_chunks_);
   const std::vector<int> columns =
       s_.form == Form::SplitColumns ? std::vector<int>{last_group()} : std::vector<int>{};
+  const std::int64_t groups =
+      columns.empty() ? rows_ : product(kept_groups({last_group()})) * blocks_of(last_group());
+  E group, chunk;
+  if (target_.gpu)  // blocks that run together read what lies side by side: short runs share their sectors
+    std::tie(chunk, group) = divide_with_rest(var(grid.var), size(kGroups, groups));
+  else
+    std::tie(group, chunk) = divide_with_rest(var(grid.var), n_chunks_);
   if (reduces_tiles() && !columns.empty())
     reduce_tile(grid.body, group, chunk);
   else
     over_group(grid.body, group, columns, konst(s_.block), [&, c = chunk](Body& body) {
       reduces_tiles() ? reduce_tiles(body, c) : reduce_chunk(body, c);
     });
-  const std::int64_t groups =
-      columns.empty() ? rows_ : product(kept_groups({last_group()})) * blocks_of(last_group());
   close_grid(std::move(grid), groups * chunks_);
   build_finish(groups, columns, konst(s_.block), std::vector<AccDecl>(k_.accs));
 }

@@ -198,9 +198,10 @@ void CudaEmitter::finish(const std::string& item, const std::string& items) {
   KILN_CHECK_THAT(team_ == k_.threads.block && k_.finish.size() == 1,
                   "a finish section that a block cannot run");
   const LoopDecl& l = k_.loops[k_.finish.front().target];
-  const std::string group = cat('i', l.var), count = fresh("n");
-  line(cat("const ", index_type(), ' ', count, " = index_div(", items, ", ", index_text(l.extent), ");"));
-  line(cat("const ", index_type(), ' ', group, " = index_div(", item, ", ", count, ");"));
+  const std::string group = cat('i', l.var), count = fresh("n"), groups = index_text(l.extent);
+  line(cat("const ", index_type(), ' ', count, " = index_div(", items, ", ", groups, ");"));
+  line(cat("const ", index_type(), ' ', group, " = ", item, " - index_div(", item, ", ", groups, ") * ",
+           groups, ";"));
   open_scope(l, group);
   block(l.body);
   const std::string body = close_scope();

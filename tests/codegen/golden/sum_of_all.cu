@@ -14,8 +14,8 @@ extern "C" __global__ void __launch_bounds__(256) kiln_test(
   wait_for_previous_kernel();
   const int lane = threadIdx.x;
   int turn = 0;
-  for (int i0 = int(blockIdx.x); i0 < p5; i0 += gridDim.x * 1) {
-    const int t0 = (i0 - (index_div(i0, p1, p2) * p1));
+  for (int i0 = int(blockIdx.x); i0 < p6; i0 += gridDim.x * 1) {
+    const int t0 = index_div(i0, p1, p2);
     const int t1 = (t0 * p3);
     const int n2 = min_of((p0 - t1), p3);
     float a3[4] = {0.0f, 0.0f, 0.0f, 0.0f};
@@ -60,13 +60,13 @@ extern "C" __global__ void __launch_bounds__(256) kiln_test(
     for (int v = 0; v < 4; ++v) a3[v] = compensated(a3[v], lost4[v]);
     const float r9 = reduce_block<Sum, 256>(((a3[0] + a3[1]) + (a3[2] + a3[3])), turn);
     if (lane == 0) part1[((t0 * p4) + 0)] = r9;
-    const int n10 = index_div(p5, p6);
-    const int i2 = index_div(i0, n10);
+    const int n10 = index_div(p6, p1);
+    const int i2 = i0 - index_div(i0, p1) * p1;
     if (last_of(arrivals + i2, n10)) {
       float a11 = 0.0f;
       float lost12 = 0.0f;
 #pragma unroll 4
-      for (int i3 = lane; i3 < p1; i3 += 256) {
+      for (int i3 = lane; i3 < p5; i3 += 256) {
         const float t13 = part1[((i3 * p4) + 0)];
         add_compensated(a11, lost12, t13);
       }
