@@ -110,6 +110,7 @@ static inline void __threadfence() {}
 static inline void __threadfence_block() {}
 static inline void __nanosleep(unsigned) {}
 template <class T> static T atomicAdd(T* at, T x) { T old = *at; *at = old + x; return old; }
+template <class T> static T atomicOr(T* at, T x) { T old = *at; *at = old | x; return old; }
 template <class T> static T atomicAnd(T* at, T x) { T old = *at; *at = old & x; return old; }
 template <class T> static T atomicMax(T* at, T x) { T old = *at; *at = old > x ? old : x; return old; }
 template <class T> static T atomicMin(T* at, T x) { T old = *at; *at = old < x ? old : x; return old; }
