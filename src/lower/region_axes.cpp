@@ -2,6 +2,7 @@
 // elements accesses take at once.
 //
 // Invariant: nothing here makes an expression.
+#include "lower/accesses.h"
 #include "lower/join_quotients.h"
 #include "lower/region_lowering.h"
 
@@ -14,14 +15,13 @@
 namespace kiln::lower {
 namespace {
 
-constexpr int kMostScalarLoads = 2;        // beside those of whole vectors
-constexpr std::int64_t kAccessBytes = 16;  // of a GPU's widest access
-constexpr std::int64_t kNarrowBytes = 4;   // of the narrowest that uses its bandwidth
-constexpr std::int64_t kFar = 1 << 20;     // elements from one to the next, of those that may be anywhere
-constexpr std::int64_t kSector = 32;       // bytes that memory moves at least
-constexpr std::int64_t kShortRun = 8;      // elements of a run that is too short to be moved as one
-constexpr std::int64_t kManyRuns = 16;     // from which runs that lie apart are worth a tile
-constexpr std::int64_t kLongRow = 512;     // bytes: of eight lines, one is written in two parts
+constexpr int kMostScalarLoads = 2;       // beside those of whole vectors
+constexpr std::int64_t kNarrowBytes = 4;  // of the narrowest that uses its bandwidth
+constexpr std::int64_t kFar = 1 << 20;    // elements from one to the next, of those that may be anywhere
+constexpr std::int64_t kSector = 32;      // bytes that memory moves at least
+constexpr std::int64_t kShortRun = 8;     // elements of a run that is too short to be moved as one
+constexpr std::int64_t kManyRuns = 16;    // from which runs that lie apart are worth a tile
+constexpr std::int64_t kLongRow = 512;    // bytes: of eight lines, one is written in two parts
 constexpr std::int64_t kNarrow = std::int64_t{1} << 30;
 
 /// An array that a region reads or writes: bytes of an element, and its strides along the axes.
@@ -448,25 +448,24 @@ int RegionLowering::vector_elements() const {
     const Index* index;
     DType type;
     std::int64_t base;  // bytes that its memory is a multiple of, or 0: any
+    bool written;       // at all points
   };
   std::vector<Access> accesses;
   for (const Entry& e : p_.entries) {
     if (e.kind != Entry::Kind::Load || e.predicates >= 0) continue;
     const GraphNode& n = g_[e.node];
     const std::int64_t base = n.op == Op::leaf ? g_.args[static_cast<std::size_t>(n.arg)].alignment : 0;
-    accesses.push_back({&e.index, n.dtype, base});
+    accesses.push_back({&e.index, n.dtype, base, false});
   }
   for (const auto& o : p_.outputs) {
     const std::int64_t base = o.placed ? g_.args[regions_.placements.at(o.node).arg].alignment : 0;
-    accesses.push_back({&o.at, g_[o.node].dtype, base});
+    accesses.push_back({&o.at, g_[o.node].dtype, base, phases_ == 0});
   }
   bool aligned = true;
-  std::int64_t narrowest = kAccessBytes, widest = 1;
+  AccessWidths widths;
   for (const Access& a : accesses)
-    if (runs_along_last_group(*a.index, 1, aligned)) {
-      narrowest = std::min(narrowest, size_of(a.type));
-      widest = std::max(widest, size_of(a.type));
-    }
+    if (runs_along_last_group(*a.index, 1, aligned))
+      a.written ? widths.write(size_of(a.type)) : widths.read(size_of(a.type));
   const auto fits = [&](std::int64_t elements) {
     if (groups_.size() > 1 && groups_.back().extent % elements != 0) return false;  // rows begin anywhere
     return std::all_of(accesses.begin(), accesses.end(), [&](const Access& a) {
@@ -478,8 +477,8 @@ int RegionLowering::vector_elements() const {
     });
   };
   for (const std::int64_t elements :
-       {std::min({kAccessBytes / narrowest, 2 * kAccessBytes / widest, std::int64_t{8}}),
-        kNarrowBytes / narrowest, narrowest == 1 && widest > 1 ? kNarrowBytes / 2 : 0})
+       {widths.elements(), std::min(kNarrowBytes / widths.narrowest(), widths.most()),
+        widths.narrowest() == 1 && widths.widest() > 1 ? kNarrowBytes / 2 : 0})
     if (elements > 1 && fits(elements)) return static_cast<int>(elements);
   return 1;
 }
@@ -490,26 +489,21 @@ int RegionLowering::vector_elements() const {
 /// elements would be loaded one by one at places that are a vector apart.
 int RegionLowering::flat_vector_elements(bool rows) const {
   const auto flat = [&](const Entry& e) { return e.predicates < 0 && runs_through(e.index); };
-  std::int64_t narrowest = kAccessBytes, widest = 1;
-  const auto count = [&](NodeId node) {
-    narrowest = std::min(narrowest, size_of(g_[node].dtype));
-    widest = std::max(widest, size_of(g_[node].dtype));
-  };
+  AccessWidths widths;
   int loads = 0, others = 0;
   for (const Entry& e : p_.entries) {
     if (e.kind != Entry::Kind::Load || (rows && !walks(e.index, groups_.back()))) continue;
     ++(flat(e) ? loads : others);
-    if (flat(e)) count(e.node);
+    if (flat(e)) widths.read(size_of(g_[e.node].dtype));
   }
   for (const auto& o : p_.outputs) {
     if (rows && o.row) continue;
     if (o.placed || !runs_through(o.at)) return 1;
-    count(o.node);
+    widths.write(size_of(g_[o.node].dtype));
   }
-  const std::int64_t elements =
-      std::min({kAccessBytes / narrowest, 2 * kAccessBytes / widest, std::int64_t{8}});
+  const std::int64_t elements = widths.elements();
   if (loads == 0 || others > (rows ? 0 : kMostScalarLoads) || elements <= 1) return 1;
-  if (rows && widest >= kNarrowBytes) return 1;  // single elements are read as fast
+  if (rows && widths.widest() >= kNarrowBytes) return 1;  // single elements are read as fast
   for (const Entry& e : p_.entries) {
     if (e.kind != Entry::Kind::Load || !flat(e)) continue;
     const GraphNode& n = g_[e.node];

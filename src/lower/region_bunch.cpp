@@ -8,6 +8,7 @@
 // behind them. It has a row for each point of the latter.
 //
 // Invariant: elements of a bunch are numbered as they lie in memory, in every tile alike.
+#include "lower/accesses.h"
 #include "lower/region_lowering.h"
 
 #include <algorithm>
@@ -19,8 +20,7 @@
 namespace kiln::lower {
 namespace {
 
-constexpr std::int64_t kAccessBytes = 16;  // of a GPU's widest access
-constexpr std::int64_t kBanks = 32;        // of shared memory: a row that is a multiple of them would use one
+constexpr std::int64_t kBanks = 32;  // of shared memory: a row that is a multiple of them would use one
 
 /// How many of a warp's threads want a word of the same bank at a time at most, each going along its own row,
 /// `shifted` as bunch_index says: slabs of `slab` elements have `rows` rows.

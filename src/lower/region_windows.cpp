@@ -2,6 +2,7 @@
 // tested runs (codegen/cuda/cuda_windows.cpp), and how their loads become few.
 //
 // Invariant: nothing here changes what a point reads; a load that is not there is 0.
+#include "lower/accesses.h"
 #include "lower/region_lowering.h"
 #include "math/expand.h"
 
@@ -13,9 +14,8 @@
 namespace kiln::lower {
 namespace {
 
-constexpr int kMostScalarLoads = 2;        // beside those of whole vectors
-constexpr std::int64_t kAccessBytes = 16;  // of a GPU's widest access
-constexpr std::int64_t kNarrowBytes = 4;   // of the narrowest that uses its bandwidth
+constexpr int kMostScalarLoads = 2;       // beside those of whole vectors
+constexpr std::int64_t kNarrowBytes = 4;  // of the narrowest that uses its bandwidth
 
 /// Whether what is there on each lane is decided by an index of its own, the same in all rows.
 bool lanes_jump(const Pulled& p, const std::vector<Group>& groups, const Entry& pad) {
@@ -98,19 +98,16 @@ void RegionLowering::find_windows(schedule::Facts& f) const {
   constexpr std::int64_t kWarp = 32, kRunsABreak = 3;
   constexpr int kFewWindows = 4;  // loads, below which rounds bring nothing
   if (!p_.loops.empty()) return;
-  std::int64_t narrowest = kAccessBytes, widest = 1;
-  const auto count = [&](NodeId node) {
-    narrowest = std::min(narrowest, size_of(g_[node].dtype));
-    widest = std::max(widest, size_of(g_[node].dtype));
-  };
+  AccessWidths widths;
   for (const auto& o : p_.outputs) {
     if (o.placed || !runs_through(o.at) || g_[o.node].op == Op::loop_stack) return;
-    count(o.node);
+    widths.write(size_of(g_[o.node].dtype));
   }
   const Group& last = groups_.back();
   for (const Entry& e : p_.entries)
-    if (e.kind == Entry::Kind::Load && std::abs(e.index.coef(last.last)) == 1) count(e.node);
-  const auto elements = std::min({kAccessBytes / narrowest, 2 * kAccessBytes / widest, std::int64_t{8}});
+    if (e.kind == Entry::Kind::Load && std::abs(e.index.coef(last.last)) == 1)
+      widths.read(size_of(g_[e.node].dtype));
+  const std::int64_t elements = widths.elements();
   int whole = 0, anywhere = 0, wide = 0, partly = 0, others = 0;
   for (const Entry& e : p_.entries) {
     if (e.kind != Entry::Kind::Load || !walks(e.index, last)) continue;
@@ -136,7 +133,7 @@ void RegionLowering::find_windows(schedule::Facts& f) const {
         f.window_rounds = rounds;
     return;
   }
-  if (elements * narrowest >= kNarrowBytes && last.extent >= elements && seldom_fail(elements))
+  if (elements * widths.narrowest() >= kNarrowBytes && last.extent >= elements && seldom_fail(elements))
     f.window = static_cast<int>(elements);
 }
 
