@@ -158,9 +158,13 @@ void RegionLowering::measure() {
     phases_ = std::max(phases_, e.phase);
     KILN_CHECK_THAT(phases_ < 32);                    // bits of Entry::used_in; the planner caps reductions
     const bool innermost = !p_.nest || e.phase == 0;  // what further levels make is not on its lanes
+    // Positions below 2^31 are kept in 32 bits: see complete().
+    const bool narrow = e.kind == Entry::Kind::Reduce && has_position(g_[e.node].op) &&
+                        static_cast<double>(g_[g_[e.node].in[0]].numel) < 0x1p31;
     const auto bytes = static_cast<int>(size_of(compute_type(g_[e.node].dtype)));
     if (!only_draws[id] && !starts[id] && innermost)
-      widest_bytes_ = std::max(widest_bytes_, compared[id] && !target_.gpu ? std::min(bytes, 4) : bytes);
+      widest_bytes_ =
+          std::max(widest_bytes_, (compared[id] || narrow) && !target_.gpu ? std::min(bytes, 4) : bytes);
     if (e.kind == Entry::Kind::Reduce) reductions_.push_back({id, e.phase - 1, e.place});
     if (e.kind == Entry::Kind::Scan) scans_.push_back({id});
   }
