@@ -205,7 +205,10 @@ class Inference {
     const auto axes = as<Reduce>();
     if (axes.mask >> in_[0].dims.size() != 0) return "reduces an axis that is not there";
     if (!folds(in_[0].dtype)) return "does not take its operand's dtype";
-    return result(structural_dtype(op_, in_[0].dtype), reduced_dims(in_[0].dims, axes));
+    const DType own = structural_dtype(op_, in_[0].dtype);
+    // A logarithm may keep all that the sum has.
+    const bool wider = info(op_).fold == Fold::LogAddExp && stated_.dtype == DType::Float64;
+    return result(wider ? DType::Float64 : own, reduced_dims(in_[0].dims, axes));
   }
 
   const char* gather() {

@@ -4,6 +4,7 @@
 // Invariant: nothing here makes an expression, but for the offsets of the scratch buffers that
 // keep_in_scratch adds.
 #include "lower/region_lowering.h"
+#include "lower/widened.h"
 #include "math/expand.h"
 #include "schedule/schedule_gpu.h"
 #include "schedule/variants.h"
@@ -149,7 +150,9 @@ void RegionLowering::measure() {
   for (const Entry& e : p_.entries)
     for (EntryId in : e.in)
       if (in != kNoEntry) starts[in] = false;
-  const std::vector<bool> compared = only_compared(g_, p_);
+  const std::vector<bool> compared = only_compared(g_, p_),
+                          of_rows = target_.gpu && !p_.nest ? made_of_rows(p_)
+                                                            : std::vector<bool>(p_.entries.size());
   for (EntryId id = 0; id < p_.entries.size(); ++id) {
     Entry& e = p_.entries[id];
     if (e.kind == Entry::Kind::Op || e.kind == Entry::Kind::Scan)
@@ -162,7 +165,7 @@ void RegionLowering::measure() {
     const bool narrow = e.kind == Entry::Kind::Reduce && has_position(g_[e.node].op) &&
                         static_cast<double>(g_[g_[e.node].in[0]].numel) < 0x1p31;
     const auto bytes = static_cast<int>(size_of(compute_type(g_[e.node].dtype)));
-    if (!only_draws[id] && !starts[id] && innermost)
+    if (!only_draws[id] && !starts[id] && innermost && !of_rows[id])
       widest_bytes_ =
           std::max(widest_bytes_, (compared[id] || narrow) && !target_.gpu ? std::min(bytes, 4) : bytes);
     if (e.kind == Entry::Kind::Reduce) reductions_.push_back({id, e.phase - 1, e.place});
@@ -319,7 +322,8 @@ float RegionLowering::row_prims() {
 /// them.
 int RegionLowering::registers_of(const Reduction& r) const {
   const ir::Fold fold = ir::info(op_of(r)).fold;
-  const DType t = compute_type(g_[p_.entries[r.entry].node].dtype);
+  const GraphNode& n = g_[p_.entries[r.entry].node];
+  const DType t = compute_type(widens(g_, n) ? g_[n.in[0]].dtype : n.dtype);
   const bool two =
       has_position(op_of(r)) || fold == ir::Fold::LogAddExp || (fold == ir::Fold::Sum && t == DType::Float32);
   return (two ? 2 : 1) * std::max(1, static_cast<int>(size_of(t)) / 4);

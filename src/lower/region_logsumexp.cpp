@@ -7,6 +7,7 @@
 // Invariant: the sum decides about NaN, the greatest value about infinities.
 #include "lower/exponentials.h"
 #include "lower/region_lowering.h"
+#include "lower/widened.h"
 #include "math/expand.h"
 
 #include <algorithm>
@@ -95,6 +96,7 @@ kernel::CustomMonoid RegionLowering::greatest_half(DType half) {
 
 /// An element as the first of two loops compares it; any other reduction takes it as it is.
 E RegionLowering::compared(const Reduction& r, E x) {
+  if (widens(g_, g_[p_.entries[r.entry].node])) return kernel::cast(x, DType::Float64);
   if (!r.relative || !is_half(r.relative->compared)) return x;
   return kernel::bitcast(narrow(x, r.relative->compared), DType::UInt16);
 }

@@ -3,6 +3,7 @@
 //
 // Invariant: a loop enters k_.loops when it is complete, after the loops inside it.
 #include "lower/region_lowering.h"
+#include "lower/widened.h"
 #include "math/expand.h"
 #include "support/check.h"
 
@@ -37,7 +38,9 @@ void RegionLowering::declare_accs() {
   for (Reduction& r : reductions_) {
     r.acc = static_cast<std::uint32_t>(k_.accs.size());
     const GraphNode& n = g_[p_.entries[r.entry].node];
-    k_.accs.push_back(acc_decl(n.op, compute_type(g_[n.in[0]].dtype)));
+    const DType type = compute_type(g_[n.in[0]].dtype);
+    k_.accs.push_back(widens(g_, n) ? widened(k_, [&] { return acc_decl(n.op, type); })
+                                    : acc_decl(n.op, type));
   }
   tile_accs_.resize(static_cast<std::size_t>(s_.tile) * static_cast<std::size_t>(s_.strips));
   for (std::vector<std::uint32_t>& accs : tile_accs_)

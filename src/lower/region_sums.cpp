@@ -3,6 +3,7 @@
 //
 // Invariant: an accumulator begins in one loop and is updated in the loops inside it.
 #include "lower/region_lowering.h"
+#include "lower/widened.h"
 #include "math/expand.h"
 
 #include <algorithm>
@@ -15,7 +16,7 @@ bool RegionLowering::adds_in_blocks(const Reduction& r) const {
   const AccDecl& a = k_.accs[r.acc];
   const bool compensated =
       target_.gpu && !target_.strict && s_.tile == 1 && !loads_repeat_;  // else those of blocks, few
-  return runs_here(r) && is_float(a.type) &&
+  return runs_here(r) && is_float(a.type) && !widens(g_, g_[p_.entries[r.entry].node]) &&
          (a.monoid == Monoid::Custom || (a.monoid == Monoid::Sum && !compensated));
 }
 
@@ -38,8 +39,9 @@ bool RegionLowering::adds_in_blocks(bool bounded) const {
 }
 
 /// The accumulator in which the values of blocks and chunks are combined: in Float64 for sums of Float32,
-/// since there are many, and few of them an element.
+/// since there are many, and few of them an element, and where the values are Float64.
 AccDecl RegionLowering::total_decl(const Reduction& r, const AccDecl& a) {
+  if (widens(g_, g_[p_.entries[r.entry].node])) return acc_decl(op_of(r), DType::Float64);
   const bool adds = a.monoid == Monoid::Custom || a.monoid == Monoid::Sum;
   if (!adds || a.type != DType::Float32 || (target_.gpu && !target_.strict)) return a;
   return acc_decl(op_of(r), DType::Float64);

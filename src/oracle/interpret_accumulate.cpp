@@ -11,7 +11,13 @@ namespace {
 /// log(e^x0 + e^x1 + ...): the greatest exponent is taken out first, in a pass of its own.
 template <class S, class R, class Next>
 R log_sum([[maybe_unused]] const Next& next, [[maybe_unused]] std::int64_t count) {
-  if constexpr (std::is_same_v<S, R> && std::is_floating_point_v<Sum<S>>) {
+  if constexpr ((std::is_same_v<S, R> || std::is_same_v<R, double>) && std::is_floating_point_v<Sum<S>>) {
+    const auto result = [](long double v) {
+      if constexpr (std::is_same_v<S, R>)
+        return narrow<S>(static_cast<Sum<S>>(v));
+      else
+        return static_cast<R>(v);
+    };
     std::vector<long double> x(static_cast<std::size_t>(count));
     long double greatest = -HUGE_VAL, sum = 0;
     for (long double& v : x) {
@@ -19,10 +25,10 @@ R log_sum([[maybe_unused]] const Next& next, [[maybe_unused]] std::int64_t count
       if (v > greatest) greatest = v;
     }
     for (const long double v : x) {
-      if (v != v) return narrow<S>(static_cast<Sum<S>>(v));
+      if (v != v) return result(v);
       sum += v == greatest ? 1 : std::exp(v - greatest);
     }
-    return narrow<S>(static_cast<Sum<S>>(greatest + std::log(sum)));
+    return result(greatest + std::log(sum));
   } else {
     return {};
   }
@@ -86,6 +92,8 @@ Value reduce(const GraphNode& node, const Value& x) {
     for (std::int64_t i = 0; i < node.numel; ++i) {
       if (position)
         store(out, i, reduced<S, std::int64_t>(node.op, x, cursor, count));
+      else if (node.op == Op::reduce_logaddexp && node.dtype == DType::Float64)
+        store(out, i, reduced<S, double>(node.op, x, cursor, count));
       else
         store(out, i, reduced<S, S>(node.op, x, cursor, count));
     }

@@ -59,30 +59,11 @@ class Expander {
     for (const NodeId in : g_[mean].in) {
       const NodeId sum = elements_of(in);
       if (g_[sum].op == Op::reduce_sum && g_[sum].in[0] == x &&
-          ir::attributes<ir::Reduce>(g_[sum]).mask == axes && !keeps_(rows_of(x, axes, n.numel), sum))
+          ir::attributes<ir::Reduce>(g_[sum]).mask == axes &&
+          !keeps_(reduced_rows(g_, x, axes, n.numel), sum))
         return Found{x, mean, sum};
     }
     return std::nullopt;
-  }
-
-  ReducedRows rows_of(NodeId x, std::uint64_t axes, std::int64_t results) const {
-    const ir::Dims dims = g_[x].dims;
-    ReducedRows r{.rows = results, .length = g_[x].numel / results};
-    int runs = 0;  // of reduced axes
-    bool reduced = false, last = false;
-    for (std::size_t a = 0; a < dims.size(); ++a) {
-      if (dims[a] == 1) continue;
-      last = (axes >> a & 1) != 0;
-      runs += static_cast<int>(last && !reduced);
-      r.run = last ? 1 : r.run * dims[a];
-      reduced = last;
-    }
-    r.columns = !last;
-    r.mixed = runs > 1;
-    NodeId stored = x;
-    while (g_[stored].op == Op::cast) stored = g_[stored].in[0];
-    r.bytes = size_of(g_[stored].dtype);
-    return r;
   }
 
   NodeId cast(NodeId x, DType dtype) {

@@ -164,7 +164,8 @@ class Splitter {
   NodeId split(const GraphNode& n, const Operand& of, std::uint64_t first) {
     add_.loc = n.loc;
     const NodeId x = cast(of.id, part_type(n, g_[of.id].dtype));
-    const NodeId part = add_.add(n.op, {x}, ir::Reduce{first});
+    const bool wider = n.dtype == DType::Float64;  // than its operand, perhaps
+    const NodeId part = add_.add(n.op, {x}, ir::Reduce{first}, {.dtype = wider ? n.dtype : g_[x].dtype});
     NodeId whole = cast(add_.add(n.op, {part}, ir::Reduce{of.over.mask & ~first}), n.dtype);
     if (of.permuted) whole = add_.add(Op::permute, {whole}, *of.permuted);
     g_[whole].held = n.held;

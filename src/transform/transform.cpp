@@ -10,6 +10,7 @@
 #include "transform/keep_numbers.h"
 #include "transform/narrow_indices.h"
 #include "transform/negate.h"
+#include "transform/pair_maxima.h"
 #include "transform/reduce_in_order.h"
 #include "transform/reuse_products.h"
 #include "transform/settle_parts.h"
@@ -105,10 +106,12 @@ void transform_for_target(Transformed& t, const Wishes& wishes) {
     follow(t, dce(t.graph));
   }
   if (wishes.keeps_rows) {
-    follow(t, expand_squares(t.graph, [&](const ReducedRows& rows, ir::NodeId sum) {
-             return wishes.keeps_rows(rows) &&
-                    !(rows.mixed && wishes.reductions && is_split(t.graph, sum, *wishes.reductions));
-           }));
+    const KeepsRows keeps = [&](const ReducedRows& rows, ir::NodeId reduction) {
+      return wishes.keeps_rows(rows) &&
+             !(rows.mixed && wishes.reductions && is_split(t.graph, reduction, *wishes.reductions));
+    };
+    follow(t, expand_squares(t.graph, keeps));
+    follow(t, pair_maxima(t.graph, keeps));
     follow(t, cse(t.graph));
     follow(t, dce(t.graph));
   }

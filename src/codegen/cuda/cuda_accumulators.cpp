@@ -87,7 +87,7 @@ std::string CudaEmitter::customs() const {
                function(cat(parts, " of(", parts, " later, ", parts, " earlier)"), m.merge, false),
                function(cat(value, " show(", parts, " earlier)"), {m.show}, false));
     if (combines_several(i)) {
-      const std::string head = cat(value, " weight(", value, " d)");
+      const std::string kept = cuda_type(m.types[0]), head = cat(kept, " weight(", kept, " d)");
       const ExprNode& sum = pool_[m.merge[1]];
       const ExprId factor = sum.prim == Prim::Fma ? sum.b : pool_[sum.a].b;
       out += "typedef void Relative;\n";

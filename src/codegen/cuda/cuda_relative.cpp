@@ -99,8 +99,9 @@ std::string CudaEmitter::gathering(const Gathering& g, const std::string& body) 
     const std::string all = cat("#pragma unroll\nfor (int i = 0; i < ", count, "; ++i) "),
                       each = s.lanes ? cat("#pragma unroll\nfor (int v = 0; v < ", lanes_, "; ++v)\n") : "",
                       own = s.lanes ? "[v]" : "";
-    const std::string none = cuda_constant(a.type, k_.customs[a.custom].identity[0]);
-    before += cat(cuda_type(a.type), ' ', name, s.lanes ? cat('[', lanes_, ']') : "", '[', count, "];\n");
+    const DType kept = k_.customs[a.custom].types[0];  // a wider value is of that
+    const std::string none = cuda_constant(kept, k_.customs[a.custom].identity[0]);
+    before += cat(cuda_type(kept), ' ', name, s.lanes ? cat('[', lanes_, ']') : "", '[', count, "];\n");
     before += cat(each, all, name, own, "[i] = ", none, ";\n");
     after += cat(each, s.name, own, " = with<", op_of(a), ">(", s.name, own, ", ", name, own, ");\n");
   }
