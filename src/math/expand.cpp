@@ -262,6 +262,11 @@ E expand_natively(ir::Op op, E x) {
   }
 }
 
+E expand_by_shift(ir::Op op, E x) {
+  if (op == ir::Op::sigmoid) return expand_sigmoid_by_shift(x);
+  return op == ir::Op::silu ? expand_silu_by_shift(x) : E{};
+}
+
 }  // namespace
 
 E expand_gpu(ir::Op op, bool rough, E x, E y, E z, DType type) {
@@ -269,6 +274,9 @@ E expand_gpu(ir::Op op, bool rough, E x, E y, E z, DType type) {
     if (rough)
       if (const E e = expand_fast(op, x, y)) return e;
     if (const E e = expand_natively(op, x)) return e;
+    if (const E e = expand_by_shift(op, x)) return e;
+    if (op == ir::Op::gelu) return expand_gelu_by_shift(x);
+    if (op == ir::Op::gelu_tanh) return expand_gelu_tanh_by_shift(x);
   }
   return expand(op, x, y, z, type);
 }
@@ -304,8 +312,7 @@ E expand_cpu(ir::Op op, bool rough, E x, E y, E z, DType type) {
   if (x.type() == DType::Float32) {
     if (rough)
       if (const E e = expand_roughly<OnCpu>(op, x)) return e;
-    if (op == ir::Op::sigmoid) return expand_sigmoid_by_shift(x);
-    if (op == ir::Op::silu) return expand_silu_by_shift(x);
+    if (const E e = expand_by_shift(op, x)) return e;
   }
   return expand(op, x, y, z, type);
 }

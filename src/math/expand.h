@@ -32,10 +32,12 @@ kernel::E expand_exp_in_range(kernel::E x);
 /// e^x of a Float32 where -87 <= x <= 88 or x is NaN, with 2^n by one shift: a CPU's. The errors of Op::exp.
 kernel::E expand_exp_by_shift(kernel::E x);
 
-/// Float32 functions of a CPU: the bits of Op::sigmoid and Op::silu but for subnormal results, which are
-/// rounded once here.
+/// Float32 functions, where no instruction puts on an exponent: the bits of Op::sigmoid, Op::silu, Op::gelu
+/// and Op::gelu_tanh but for subnormal results, which are rounded once here.
 kernel::E expand_sigmoid_by_shift(kernel::E x);
 kernel::E expand_silu_by_shift(kernel::E x);
+kernel::E expand_gelu_by_shift(kernel::E x);
+kernel::E expand_gelu_tanh_by_shift(kernel::E x);
 
 /// log x of a Float32 that is at least 1 and finite, or NaN, with the errors of Op::log; some finite number
 /// where x is 0.

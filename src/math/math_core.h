@@ -88,6 +88,12 @@ struct Logistic {
   E whole, power, divisor;
 };
 Logistic logistic(E z, E z_lo = {});
+/// The same, power and divisor times 2^63, with the power by one shift. An even number more than the other's
+/// 127 rounds ties as it does. Pre: -180 <= whole <= 60.
+struct LogisticByShift {
+  E power, divisor;
+};
+LogisticByShift logistic_by_shift(E z, E z_lo = {});
 /// x times it, right where the power is no float any more; x itself beyond `limit`, from where on the
 /// function is 1. Pre: z was bounded at limit or above.
 E times_logistic(E x, const Logistic& s, double limit);

@@ -1,4 +1,5 @@
 // The error function and what is made of it.
+#include "math/expand.h"
 #include "math/math.h"
 #include "math/math_core.h"
 
@@ -99,11 +100,11 @@ E ndtri(E p) {
   return select(w < 4.0, middle, select(upper, tail, -tail));
 }
 
-E gelu(E x) {
-  if (is_f64(x)) {
-    const E y = at_least(x, -40.0);  // zero from -38.6 on; keeps -inf * 0 from being NaN
-    return y * 0.5 * call(MathFn::Erfc, y * -0x1.6a09e667f3bcdp-1);
-  }
+namespace {
+
+/// Float32's. `by_shift`: 2^n by one shift, 2^65 and more times as large, so that a subnormal tail is rounded
+/// once, by the last product.
+E gelu32(E x, bool by_shift) {
   // max(x, 0) - a Q(a), Q(a) = erfc(a / sqrt 2) / 2: the tail is exact to its last bits where x < 0, and zero
   // beyond a = 15. Q(a) = exp(-a^2 / 2) t P(t), t = 1 / (1 + 0.297 a). A product of rounded factors would be
   // 3 ulp off, so each is carried with what its rounding lost: a name ending in _lo.
@@ -112,7 +113,9 @@ E gelu(E x) {
   constexpr double kHead = 0x1.62e4p-1;
   const E half = a * -0.5;
   const E s = half * a, s_lo = fma(half, a, -s);
-  const E n = whole_log2(s);
+  constexpr int kUp = 65;  // an even number more than whole_log2's 127 rounds ties as it does
+  const E magic = x.lit(0x1.8p23 + 127 + kUp), shifted = fma(s, x.lit(kLog2e), magic);
+  const E n = by_shift ? shifted - magic : whole_log2(s);
   const E r = fma(n, x.lit(-kHead), s) + fma(n, x.lit(kHead - kLn2), s_lo);
   const E v = r + exp_poly_rest(r);  // e^r - 1
   // t (1 + e) is 1 / (1 + 0.297 a), and w = t (1 + e) - w0 the variable of P(t) = c0 + w S(w). 2^-28.2; w0 is
@@ -129,22 +132,22 @@ E gelu(E x) {
   const E b = fma(a, v, a), b_lo = fma(a, v, a - b);
   const E q = b * t, q_lo = fma(b_lo, t, fma(q, e, fma(b, t, -q)));
   const E tail = fma(q, p, fma(q, p_lo, q_lo * p));
-  return at_least(x, -0.0) - scale(tail, n);
+  const E power =
+      kernel::bitcast(kernel::bitcast(shifted, DType::Int32) << x.lit(DType::Int32, 23), DType::Float32);
+  return at_least(x, -0.0) - (by_shift ? tail * power * 0x1p-65 : scale(tail, n));
 }
 
-E gelu_tanh(E x) {
-  constexpr double kA = 0x1.9884533d43651p+0;  // 2 sqrt(2 / pi)
-  constexpr double kB = kA * 0.044715;
-  if (is_f64(x)) {
-    const E y = at_least(x, -30.0);
-    const E e = call(MathFn::Exp, -(y * fma(y * y, x.lit(kB), x.lit(kA))));
-    return y / (e + 1.0);
-  }
+constexpr double kA = 0x1.9884533d43651p+0;  // 2 sqrt(2 / pi)
+constexpr double kB = kA * 0.044715;
+
+/// Float32's.
+E gelu_tanh32(E x, bool by_shift) {
   // z = x (A + B x^2) reaches 110, where its rounding would cost 50 ulp: it is carried as z + z_lo. A's head
   // has 12 bits so that A - w below is exact.
   constexpr double kAHi = 0x1.988p+0, kBHi = static_cast<float>(kB);
-  const E above = at_least(x, -10.9);  // the result is -0
-  const E y = at_most(above, 9.0);     // the result is x
+  constexpr double kLow = -10.9;             // the result is -0 from there on, …
+  const double high = by_shift ? 5.5 : 9.0;  // … and x
+  const E above = at_least(x, kLow), y = at_most(above, high);
   const E y2 = y * y, y2_lo = fma(y, y, -y2);
   const E w = fma(y2, x.lit(kBHi), x.lit(kAHi));
   E w_lo = fma(y2, x.lit(kBHi), kAHi - w);
@@ -152,7 +155,32 @@ E gelu_tanh(E x) {
   w_lo = fma(y2, x.lit(kB - kBHi), w_lo);
   const E z = y * w;
   const E z_lo = fma(y, w_lo, fma(y, w, -z));
-  return times_logistic(above, logistic(z, z_lo), 9.0);
+  if (!by_shift) return times_logistic(above, logistic(z, z_lo), high);
+  const LogisticByShift s = logistic_by_shift(z, z_lo);
+  const E q = div_bounded(y * s.power, s.divisor);
+  return select(x.lit(high) < x, x, with_sign(q, sign_of(x)));
+}
+
+}  // namespace
+
+E gelu(E x) {
+  if (!is_f64(x)) return gelu32(x, false);
+  const E y = at_least(x, -40.0);  // zero from -38.6 on; keeps -inf * 0 from being NaN
+  return y * 0.5 * call(MathFn::Erfc, y * -0x1.6a09e667f3bcdp-1);
+}
+
+E gelu_tanh(E x) {
+  if (!is_f64(x)) return gelu_tanh32(x, false);
+  const E y = at_least(x, -30.0);
+  const E e = call(MathFn::Exp, -(y * fma(y * y, x.lit(kB), x.lit(kA))));
+  return y / (e + 1.0);
 }
 
 }  // namespace kiln::lower::math
+
+namespace kiln::lower {
+
+kernel::E expand_gelu_by_shift(kernel::E x) { return math::gelu32(x, true); }
+kernel::E expand_gelu_tanh_by_shift(kernel::E x) { return math::gelu_tanh32(x, true); }
+
+}  // namespace kiln::lower

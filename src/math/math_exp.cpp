@@ -108,6 +108,19 @@ E logaddexp(E x, E y) {
 
 }  // namespace kiln::lower::math
 
+namespace kiln::lower::math {
+
+LogisticByShift logistic_by_shift(E z, E z_lo) {
+  constexpr double kUp = 0x1p63, kMagic = 0x1.8p23 + 127 + 63;
+  const E t = fma(z, z.lit(kLog2e), z.lit(kMagic)), n = t - kMagic;
+  const E far = fma(n, z.lit(kLn2Hi), -z), r = fma(n, z.lit(kLn2Lo), z_lo ? far - z_lo : far);
+  const E power = bitcast(bitcast(t, DType::Int32) << z.lit(DType::Int32, 23), DType::Float32);
+  const E slope = fma(exp_slope(r, kUp), r, power);
+  return {power, slope + kUp};
+}
+
+}  // namespace kiln::lower::math
+
 namespace kiln::lower {
 
 kernel::E expand_exp_in_range(kernel::E x) {
@@ -116,33 +129,15 @@ kernel::E expand_exp_in_range(kernel::E x) {
   return kernel::scale(math::exp_poly(n.r), n.whole);
 }
 
-namespace {
-
-/// As math::logistic, power and divisor times 2^63, with the power by one shift: -180 <= n <= 60. An even
-/// number more than the other's 127 rounds ties as it does.
-struct LogisticByShift {
-  kernel::E power, divisor;
-};
-LogisticByShift logistic_by_shift(kernel::E z) {
-  constexpr double kUp = 0x1p63, kMagic = 0x1.8p23 + 127 + 63;
-  const kernel::E t = fma(z, z.lit(math::kLog2e), z.lit(kMagic)), n = t - kMagic;
-  const kernel::E r = fma(n, z.lit(math::kLn2Lo), fma(n, z.lit(math::kLn2Hi), -z));
-  const kernel::E power = bitcast(bitcast(t, DType::Int32) << z.lit(DType::Int32, 23), DType::Float32);
-  const kernel::E slope = fma(math::exp_slope(r, kUp), r, power);
-  return {power, slope + kUp};
-}
-
-}  // namespace
-
 kernel::E expand_sigmoid_by_shift(kernel::E x) {
-  const LogisticByShift s = logistic_by_shift(math::within(x, -104, 20));
+  const math::LogisticByShift s = math::logistic_by_shift(math::within(x, -104, 20));
   return kernel::div_bounded(s.power, s.divisor);
 }
 
 kernel::E expand_silu_by_shift(kernel::E x) {
   // As math::times_logistic; beyond 20 the divisor rounds to 1.
   const kernel::E y = math::at_least(x, -110.0), z = math::at_most(y, 20.0);
-  const LogisticByShift s = logistic_by_shift(z);
+  const math::LogisticByShift s = math::logistic_by_shift(z);
   const kernel::E q = kernel::div_bounded(z * s.power, s.divisor);
   return select(x.lit(20) < x, x, math::with_sign(q, math::sign_of(x)));
 }

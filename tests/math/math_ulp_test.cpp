@@ -170,6 +170,8 @@ const Unary kUnary[] = {
     {"silu_by_shift", 2.0, expand_silu_by_shift, fast_silu, mp_silu},
     {"gelu", 2.0, math::gelu, fast_gelu, mp_gelu},
     {"gelu_tanh", 2.0, math::gelu_tanh, fast_gelu_tanh, mp_gelu_tanh},
+    {"gelu_by_shift", 2.0, expand_gelu_by_shift, fast_gelu, mp_gelu},
+    {"gelu_tanh_by_shift", 2.0, expand_gelu_tanh_by_shift, fast_gelu_tanh, mp_gelu_tanh},
     {"softplus", 0.51, math::softplus, fast_softplus, mp_softplus},
     {"mish", 0.51, math::mish, fast_mish, mp_mish},
     {"ndtri", 4.6, math::ndtri, ir::ref::ndtri, nullptr},
