@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <map>
 
 namespace kiln::tool {
 namespace {
@@ -138,6 +139,21 @@ void sort(RandomProgram& p, Draw& d, std::int64_t n) {
                (op == "argsort" ? std::ceil(words + 0.5) : words);
 }
 
+/// What CUDA 13's library takes for a function of one element, in instructions of compute capability 9.0
+/// where it takes no branch and without its constants, a sigmoid's quotient by an approximate reciprocal; of
+/// float64 those on float64. Halves take the hardware's approximations, which are few.
+double library_instructions(const std::string& function, DType dtype) {
+  struct Count {
+    double floats, doubles;
+  };
+  static const std::map<std::string, Count> counts = {
+      {"relu", {1, 1}},   {"exp", {8, 16}},   {"sigmoid", {11, 25}},   {"silu", {11, 26}},
+      {"tanh", {14, 33}}, {"gelu", {25, 45}}, {"gelu_tanh", {22, 40}},
+  };
+  const Count c = counts.at(function);
+  return dtype == DType::Float32 ? c.floats : dtype == DType::Float64 ? c.doubles : 0;
+}
+
 /// Elementwise functions in a row.
 void chain(RandomProgram& p, Draw& d, std::int64_t n) {
   ProgramWriter w(p);
@@ -145,9 +161,13 @@ void chain(RandomProgram& p, Draw& d, std::int64_t n) {
   const Integers shape = draw_shape(d, n / 2);
   int x = w.input(shape, dtype);
   x = w.binary("add", x, d.chance(1, 2) ? w.input({shape.back()}, dtype) : w.input(shape, dtype));
-  for (std::int64_t i = d.between(1, 4); i > 0; --i)
-    x = w.unary(d.of(std::vector<std::string>{"gelu_tanh", "gelu", "silu", "tanh", "sigmoid", "relu", "exp"}),
-                x);
+  for (std::int64_t i = d.between(1, 4); i > 0; --i) {
+    const std::string function =
+        d.of(std::vector<std::string>{"gelu_tanh", "gelu", "silu", "tanh", "sigmoid", "relu", "exp"});
+    p.instructions += static_cast<double>(product(shape)) * library_instructions(function, dtype);
+    x = w.unary(function, x);
+  }
+  p.doubles = dtype == DType::Float64;
   w.output(x);
 }
 
