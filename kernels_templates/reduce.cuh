@@ -205,6 +205,19 @@ __device__ __forceinline__ T reduce_block(T x, int& turn) {
   return x;
 }
 
+/// What `Team` threads of a warp have of pairs, in each of them; they are `Step` apart.
+template <class Op, int Step, int Team, class T>
+__device__ __forceinline__ T reduce_relative(T x) {
+  const auto own = x.first;
+#pragma unroll
+  for (int mask = Step; mask < Step * Team; mask *= 2)
+    x.first = greatest(x.first, exchange(0xffffffffu, x.first, mask));
+  x.second *= Op::weight(own - base_of(x.first));
+#pragma unroll
+  for (int mask = Step; mask < Step * Team; mask *= 2) x.second += exchange(0xffffffffu, x.second, mask);
+  return x;
+}
+
 /// Over the `Rows` parts of a block, `Width` threads each (a power of two): those of equal place. Every
 /// thread calls and gets the results. The parts that share a warp come together by shuffles, the others
 /// through shared memory.
@@ -215,16 +228,30 @@ __device__ __forceinline__ void reduce_rows(T (&x)[N]) {
   const int place = threadIdx.x % Width;
 #pragma unroll
   for (int v = 0; v < N; ++v) {
+    if constexpr (is_relative<Op>::value && Width < 32) {
+      x[v] = reduce_relative<Op, Width, 32 / Width>(x[v]);
+    } else {
 #pragma unroll
-    for (int mask = Width; mask < 32; mask *= 2) x[v] = Op::of(x[v], exchange(0xffffffffu, x[v], mask));
+      for (int mask = Width; mask < 32; mask *= 2) x[v] = Op::of(x[v], exchange(0xffffffffu, x[v], mask));
+    }
     if (threadIdx.x % kUnit < Width) parts[v][threadIdx.x / kUnit][place] = x[v];
   }
   __syncthreads();
 #pragma unroll
   for (int v = 0; v < N; ++v) {
     x[v] = parts[v][0][place];
+    if constexpr (is_relative<Op>::value) {
 #pragma unroll
-    for (int u = 1; u < kUnits; ++u) x[v] = Op::of(x[v], parts[v][u][place]);
+      for (int u = 1; u < kUnits; ++u) x[v].first = greatest(x[v].first, parts[v][u][place].first);
+      const auto base = base_of(x[v].first);
+      x[v].second = 0;
+#pragma unroll
+      for (int u = 0; u < kUnits; ++u)
+        x[v].second += parts[v][u][place].second * Op::weight(parts[v][u][place].first - base);
+    } else {
+#pragma unroll
+      for (int u = 1; u < kUnits; ++u) x[v] = Op::of(x[v], parts[v][u][place]);
+    }
   }
   __syncthreads();  // the next call may write
 }

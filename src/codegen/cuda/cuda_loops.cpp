@@ -82,9 +82,17 @@ void CudaEmitter::run_of(std::span<const Stmt> list) {
     list = list.subspan(rows);
   }
   if (at_.lanes_depth() == 0 || (lanes_ == 1 && rounds_ == 0)) return statements(list);
+  // What the first part stores alone is made by it alone: the assembler moves no branch, as a logarithm has.
+  const bool once = once_, alone = once && std::ranges::all_of(list, [&](const Stmt& s) {
+                                     return s.kind == Stmt::Kind::Store && !is_register(s.target);
+                                   });
+  once_ = once && !alone;
   in_run_ = true;
   statements(list);
+  const std::string before = alone ? std::exchange(here().text, {}) : std::string();
   end_run();
+  if (alone) here().text = cat(before, "if (", row_, " == 0) {\n", here().text, "}\n");
+  once_ = once;
 }
 
 /// Puts the run's loop over the lanes where it belongs.
