@@ -15,7 +15,8 @@
 namespace kiln::lower {
 namespace {
 
-constexpr int kMostScalarLoads = 2;       // beside those of whole vectors
+constexpr int kMostScalarLoads = 2;       // beside those of whole vectors, …
+constexpr int kMostSharedLoads = 4;       // … and where several vectors of a thread have them
 constexpr std::int64_t kNarrowBytes = 4;  // of the narrowest that uses its bandwidth
 constexpr std::int64_t kFar = 1 << 20;    // elements from one to the next, of those that may be anywhere
 constexpr std::int64_t kSector = 32;      // bytes that memory moves at least
@@ -486,8 +487,9 @@ int RegionLowering::vector_elements() const {
 /// Adjacent elements that 16-byte accesses take at once along all groups as one: of every output and of the
 /// loads that walk the groups so, of which there must be one; few others, which each lane makes for itself.
 /// 1: not so. `rows`: of rows of the last axes, where all that lies along the last one lies so; others'
-/// elements would be loaded one by one at places that are a vector apart.
-int RegionLowering::flat_vector_elements(bool rows) const {
+/// elements would be loaded one by one at places that are a vector apart. `shared`: others serve several
+/// vectors.
+int RegionLowering::flat_vector_elements(bool rows, bool shared) const {
   const auto flat = [&](const Entry& e) { return e.predicates < 0 && runs_through(e.index); };
   AccessWidths widths;
   int loads = 0, others = 0;
@@ -502,7 +504,8 @@ int RegionLowering::flat_vector_elements(bool rows) const {
     widths.write(size_of(g_[o.node].dtype));
   }
   const std::int64_t elements = widths.elements();
-  if (loads == 0 || others > (rows ? 0 : kMostScalarLoads) || elements <= 1) return 1;
+  if (loads == 0 || others > (rows ? 0 : shared ? kMostSharedLoads : kMostScalarLoads) || elements <= 1)
+    return 1;
   if (rows && widths.widest() >= kNarrowBytes) return 1;  // single elements are read as fast
   for (const Entry& e : p_.entries) {
     if (e.kind != Entry::Kind::Load || !flat(e)) continue;

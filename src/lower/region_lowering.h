@@ -139,12 +139,12 @@ class RegionLowering {
   bool walks_back(const Index& index) const { return index.coef(groups_.back().last) == -1; }
   bool runs_along_last_group(const Index& index, std::int64_t elements, bool& aligned) const;
   int vector_elements() const;
-  int flat_vector_elements(bool rows = false) const;
+  int flat_vector_elements(bool rows = false, bool shared = false) const;
   bool is_window(const Entry& e, std::int64_t elements) const;
   bool begins_whole(const Entry& e, std::int64_t elements) const;
   bool lanes_decide(const Entry& e, std::int64_t elements) const;
   bool loads_elements(const schedule::Facts& f) const;
-  bool begins_at_vectors(const Entry& e) const;
+  bool begins_at_vectors(const Entry& e) const, begins_strip(const Entry& e) const;
   int breaks_in_row(std::int64_t elements) const;
   void find_windows(schedule::Facts& f) const;
   bool is_same_along(const Index& index, int axis) const;
@@ -152,6 +152,7 @@ class RegionLowering {
   std::set<EntryId> turned_with_others();
   double loads_alone(const schedule::Facts& f, const std::set<EntryId>& turned) const;
   double loads_in_strip(int axis, std::int64_t rows, const std::set<EntryId>& turned) const;
+  std::optional<double> loads_in_vectors(int axis, std::int64_t rows, int lanes) const;
   std::int64_t strip_steps(const Index& index, int axis, bool nearest) const;
   void find_strips(schedule::Facts& f);
   bool stores_whole_vectors(NodeId output) const, stores_long_rows(NodeId output) const;
@@ -312,8 +313,7 @@ class RegionLowering {
   int last_group() const { return static_cast<int>(groups_.size()) - 1; }
   std::vector<int> reduced_groups(int level = -1) const;
   std::vector<int> kept_groups(std::initializer_list<int> except = {}) const;
-  std::int64_t product(Groups list) const;
-  std::int64_t blocks_of(int group) const;
+  std::int64_t product(Groups list) const, blocks_of(int group) const;
 
   // The grid, and positions in it.
   LoopDecl open_grid();

@@ -1,7 +1,8 @@
 // Strips: maps of a GPU whose points read their neighbours along an outer axis, as stencils, pooling windows
 // and convolutions by channels do. A thread has the results of a few rows at one place along the axes inside
-// that axis. What rows share (a neighbour, a weight, a guard) is then loaded or found once: equal values of
-// the rows are one expression, since steps along the axis are numbers in the kernel and not parameters.
+// that axis, or of a vector there. What rows share (a neighbour, a weight, a guard) is then loaded or found
+// once: equal values of the rows are one expression, since steps along the axis are numbers in the kernel and
+// not parameters.
 //
 // Invariant: every point is computed by the same operations as alone. The last rows of an axis may be made
 // twice, so strips read nothing that they write.
@@ -21,13 +22,18 @@ namespace {
 constexpr std::int64_t kMostSteps = 16;  // along the axis from a point to a neighbour whose steps are numbers
 constexpr std::int64_t kMostRows = 8;    // of a thread
 constexpr std::int64_t kLeastRun = 16;   // elements inside the axis: threads side by side read those
-constexpr double kMostWork = 4000;       // primitives of a thread: compilation takes so long
-constexpr std::size_t kLeastLoads = 4;   // of a point
+constexpr double kMostWork = 4000;       // primitives of a thread: compilation takes so long, …
+constexpr double kMostShort = 400;       // … for points that load little not worth more
+constexpr std::size_t kLeastLoads = 4;   // of a point, …
+constexpr std::size_t kLeastApart = 2;   // … or these where rows are no vectors
 constexpr double kMostShifted = 6;       // vectors that begin anywhere: more take too many registers
 constexpr double kWins = 0.8;            // loads left, of those without strips, …
 constexpr double kShared = 0.9;          // the same of all loads, if each were of one element
+constexpr double kWinsOfFew = 0.3;       // … where a point has few, and the first cache some of them, …
 constexpr double kWinsOverRounds = 0.5;  // … and of those by tested runs of a warp, which ask for less
-constexpr std::int64_t kMostNumber = 16;  // elements along the last axis that are a number in the kernel
+constexpr std::int64_t kNearRows = 1 << 18;  // bytes from a row to the next, of which a thread reads several
+constexpr int kWide = 4;                     // bytes of elements that are read as fast one by one
+constexpr std::int64_t kMostNumber = 16;     // elements along the last axis that are a number in the kernel
 constexpr std::int64_t kMostBetween = 256;
 
 /// An index without one of its terms.
@@ -98,6 +104,37 @@ double RegionLowering::loads_in_strip(int axis, std::int64_t rows, const std::se
   return cost / static_cast<double>(rows);
 }
 
+/// Loads of a point, where a thread has `rows` vectors along an axis: of what lies along all axes as one, and
+/// for each lane of what is the same in all rows. Nothing, where there is anything else.
+std::optional<double> RegionLowering::loads_in_vectors(int axis, std::int64_t rows, int lanes) const {
+  double cost = 0;
+  for (const Entry& e : p_.entries) {
+    if (e.kind != Entry::Kind::Load) continue;
+    const bool flat = e.predicates < 0 && runs_through(e.index);
+    if (!flat && (e.predicates >= 0 || !is_same_along(e.index, axis))) return std::nullopt;
+    cost += flat ? load_cost(e, lanes, 1) / lanes : 1.0 / static_cast<double>(rows);
+  }
+  return cost;
+}
+
+/// Whether what a strip's vector reads of an operand is an aligned vector.
+bool RegionLowering::begins_strip(const Entry& e) const {
+  const GraphNode& n = g_[e.node];
+  const std::int64_t size = size_of(n.dtype), bytes = std::min<std::int64_t>(16, s_.lanes * size);
+  const std::int64_t base = n.op == Op::leaf ? g_.args[static_cast<std::size_t>(n.arg)].alignment : 0;
+  if (e.predicates >= 0 || base % bytes != 0 || e.index.c * size % bytes != 0) return false;
+  std::int64_t step = 1;
+  for (int g = last_group(); g >= 0; --g) {
+    const Group& group = groups_[static_cast<std::size_t>(g)];
+    const std::int64_t coef = e.index.coef(group.last);
+    if (g > s_.tile_axis ? coef != step : coef * size % bytes != 0) return false;
+    step *= group.extent;
+  }
+  return std::all_of(e.index.terms, e.index.terms + e.index.n, [&](const Term& term) {
+    return std::ranges::any_of(groups_, [&](const Group& g) { return g.last == term.atom; });
+  });
+}
+
 /// Loads of a point without strips: a vector's count for all of its elements. Where its lanes have places of
 /// their own, each asks whether its element is there, or at which of two places, which rows of a strip ask
 /// together. A vector that begins anywhere is shifted out of two.
@@ -134,25 +171,34 @@ void RegionLowering::find_strips(schedule::Facts& f) {
     if (o.placed || regions_.placements.contains(o.node) || g_[o.node].op == Op::loop_stack) return;
   const auto loads =
       std::ranges::count_if(p_.entries, [](const Entry& e) { return e.kind == Entry::Kind::Load; });
-  if (static_cast<std::size_t>(loads) < kLeastLoads) return;
+  const bool few = static_cast<std::size_t>(loads) < kLeastLoads;
+  if (few && (f.vector > 1 || static_cast<std::size_t>(loads) < kLeastApart)) return;
   const std::set<EntryId> turned = turned_with_others();
   const double apart = static_cast<double>(loads) - static_cast<double>(turned.size());
   if (f.window > 0 && apart <= kMostShifted) return;
-  double least =
-      std::min((f.window_rounds > 0 ? kWinsOverRounds : kWins) * loads_alone(f, turned), kShared * apart);
+  const double wins = few ? kWinsOfFew : f.window_rounds > 0 ? kWinsOverRounds : kWins;
+  double least = std::min(wins * loads_alone(f, turned), kShared * apart);
   std::int64_t run = 1;
+  const int lanes = flat_vector_elements(false, true);
   for (int g = last_group(); g-- > 0;) {
     run *= groups_[static_cast<std::size_t>(g) + 1].extent;
     const std::int64_t extent = groups_[static_cast<std::size_t>(g)].extent;
-    if (run < kLeastRun) continue;
+    const bool near = run * f.out_narrowest <= kNearRows;
+    if (run < kLeastRun || (few && !near)) continue;
     for (std::int64_t rows = std::min(kMostRows, extent); rows >= 2; --rows) {
-      if (static_cast<double>(rows) * prims_ > kMostWork) continue;
-      const double made = static_cast<double>(ceil_div(extent, rows) * rows) / static_cast<double>(extent),
-                   left = made * loads_in_strip(g, rows, turned);
-      if (left >= least) continue;
-      least = left;
-      f.strip = g;
-      f.strip_rows = static_cast<int>(rows);
+      if (static_cast<double>(rows) * prims_ > (few ? kMostShort : kMostWork)) continue;
+      const double made = static_cast<double>(ceil_div(extent, rows) * rows) / static_cast<double>(extent);
+      const auto take = [&](double left, int across) {
+        if (made * left >= least) return;
+        least = made * left;
+        f.strip = g;
+        f.strip_rows = static_cast<int>(rows);
+        f.strip_vector = across;
+      };
+      take(loads_in_strip(g, rows, turned), 1);
+      const bool vectors = near && f.vector == 1 && f.out_narrowest < kWide &&
+                           f.window + f.window_rounds == 0 && lanes > 1 && run % lanes == 0;
+      if (const auto left = vectors ? loads_in_vectors(g, rows, lanes) : std::nullopt) take(*left, lanes);
     }
   }
 }
@@ -182,10 +228,20 @@ void RegionLowering::build_strips() {
   lane_ = var(v.var);
   position_ = {};
   E at = range.first + lane_;
-  for (std::size_t i = inner.size(); i-- > 0;) {
-    const auto [rest, coordinate] = divide_with_rest(at, extent(inner[i]));
-    axis_[static_cast<std::size_t>(inner[i])] = coordinate;
-    at = rest;
+  if (s_.lanes > 1) {  // a vector is of one row: what its lanes have in common is its number's
+    const E lanes = konst(s_.lanes), inside = at;
+    at = divide(kernel::index_div(range.first, lanes) + kernel::index_div(lane_, lanes),
+                size(kLastVectors, product(inner) / s_.lanes));
+    const E place = inside - at * whole_of(inner);
+    decompose(place, inner);
+    if (inner.size() > 1) position_ = place;
+    along_ = inner;
+  } else {
+    for (std::size_t i = inner.size(); i-- > 0;) {
+      const auto [rest, coordinate] = divide_with_rest(at, extent(inner[i]));
+      axis_[static_cast<std::size_t>(inner[i])] = coordinate;
+      at = rest;
+    }
   }
   if (!outer.empty()) {
     const auto [rest, strip] = divide_with_rest(at, size(kTileRows, strips));
@@ -199,6 +255,7 @@ void RegionLowering::build_strips() {
     phase_body(v.body);
   }
   strip_row_ = -1;
+  position_ = {};
   grid.body.push_back(loop(std::move(v)));
   close_grid(std::move(grid), blocks);
 }

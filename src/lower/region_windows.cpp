@@ -166,6 +166,7 @@ bool RegionLowering::loads_elements(const schedule::Facts& f) const {
 bool RegionLowering::begins_at_vectors(const Entry& e) const {
   if (bunches_by_runs()) return begins_whole(e, s_.run_lanes) && !lanes_decide(e, s_.run_lanes);
   if (s_.early) return e.predicates < 0 && runs_through(e.index);
+  if (s_.tile > 1 && phases_ == 0) return begins_strip(e);
   if (e.predicates < 0 && !s_.windows) return true;
   if (!scans_.empty()) return false;
   const bool map = (s_.form == Form::Flat || s_.form == Form::Rows) && phases_ == 0;

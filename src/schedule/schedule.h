@@ -96,8 +96,9 @@ struct Facts {
   int vector = 1;      // GPU: adjacent elements of the last axis that 16-byte accesses of all operands allow
   int loads = 0;       // full operands read
   int strip = -1;      // GPU, a map: axis along which a thread had better have several rows, or -1, …
-  int strip_rows = 0;  // … and how many
-  int fixed = 0;       // operands of which an element serves a whole run of the last axis
+  int strip_rows = 0;  // … and how many, …
+  int strip_vector = 1;     // … of so many adjacent elements along the axes inside it as one
+  int fixed = 0;            // operands of which an element serves a whole run of the last axis
   bool rows_apart = false;  // of them or the results, one whose rows do not lie one after the other
   int row_loads = 0;        // those of them that are other elements in other rows
   int loaded_bytes = 0;     // of an element of each that is reduced

@@ -108,12 +108,14 @@ bool put_rows_inside(const Facts& f, const Target& t, std::int64_t kept, Schedul
 
 /// A map whose rows share what they read: a thread has several of them (lower/region_strips.cpp).
 bool has_strips(const Facts& f, const Target& t, std::int64_t kept, Schedule& s) {
-  if (f.strip < 0 || f.states > 0 || kept / f.strip_rows < std::int64_t{t.threads} * kBusy) return false;
+  if (f.strip < 0 || f.states > 0 || kept / f.strip_rows / f.strip_vector < std::int64_t{t.threads} * kBusy)
+    return false;
   s.form = Form::Rows;
   s.tile = f.strip_rows;
   s.tile_axis = f.strip;
-  s.lanes = s.steps = 1;
-  s.block = kBlock;
+  s.lanes = f.strip_vector;
+  s.steps = 1;
+  s.block = std::int64_t{kBlock} * s.lanes;
   return true;
 }
 

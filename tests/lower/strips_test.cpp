@@ -142,6 +142,40 @@ TEST(Strips, WeightsOfAChannelAreLoadedOnce) {
   EXPECT_EQ(lowered.text().find("in2"), std::string::npos) << lowered.text();
 }
 
+/// x * scale + shift, where the scale is one of each group of short rows and the shift the same in all rows.
+NodeId scaled(GraphBuilder& b, const Extents& dims, DType type = DType::Float32) {
+  const NodeId x = b.cast(b.leaf(type, dims), DType::Float32),
+               scale = b.leaf(DType::Float32, {dims[0], 1, dims[2], 1}),
+               shift = b.leaf(DType::Float32, {dims[2], dims[3]});
+  return b.op(Op::add, {b.op(Op::multiply, {x, b.broadcast(scale, dims)}), b.broadcast(shift, dims)});
+}
+
+/// Rows of 8 · 5 halves are whole vectors, which a thread has one above the other.
+TEST(Strips, HaveVectorsOfShortAxes) {
+  for (const std::uint32_t alignment : {64u, 4u}) {
+    GraphBuilder b;
+    b.root(b.cast(scaled(b, {6, 650, 8, 5}, DType::Float16), DType::Float16));
+    b.graph.args.back().alignment = alignment;  // of what the rows share
+    const std::string text = checked(b, {gpu_target(1)}).front().text();
+    EXPECT_NE(text.find("* 8"), std::string::npos) << text;  // rows of a thread
+    EXPECT_NE(text.find("vectorx8"), std::string::npos) << text;
+  }
+}
+
+/// Rows of 7 · 5 halves, or of 131 floats, begin anywhere: a thread has single elements of several rows.
+TEST(Strips, OfFewOperandsWhereRowsAreNoVectors) {
+  GraphBuilder b;
+  b.root(b.cast(scaled(b, {6, 90, 7, 5}, DType::Float16), DType::Float16));
+  const Extents dims = {700, 131};
+  const NodeId x = b.leaf(DType::Float32, dims), scale = b.broadcast(b.leaf(DType::Float32, {131}), dims),
+               shift = b.broadcast(b.leaf(DType::Float32, {131}), dims);
+  b.root(b.op(Op::add, {b.op(Op::multiply, {x, scale}), shift}));
+  const LoweredGraph lowered = checked(b, {gpu_target(1)}).front();
+  EXPECT_EQ(lowered.kernels(), 2u);
+  for (const char* const vector : {"vectorx4", "vectorx8"})
+    EXPECT_EQ(lowered.text().find(vector), std::string::npos) << lowered.text();
+}
+
 TEST(Strips, PlacesThatIndicesChooseAreFoundOnce) {
   GraphBuilder b;
   const NodeId x = b.leaf(DType::Float32, {96, 13, 17}), rows = b.leaf(DType::Int32, {1, 19, 1}),
