@@ -291,6 +291,8 @@ int share_rows(const Facts& f, const Target& t, std::int64_t vectors, std::int64
                int parts, Schedule& s) {
   int width = threads_across(f, vectors, rows, s.lanes);
   if (width == kNarrow && vectors >= 2 * kNarrow) width = std::min(32, width * parts);
+  // A second block of few columns would keep as many threads as the first.
+  if (vectors > width && 2 * vectors <= 3 * width && rows >= kBlock) width *= 2;
   if (vectors * items <= kNarrow && rows <= std::int64_t{kBlock} / 32 * kLeastRows)
     width = std::max(width, 32);
   const auto busy = [&](int parts) { return vectors * items * parts >= std::int64_t{t.threads} * kBusy; };
