@@ -248,11 +248,16 @@ void RegionLowering::count_results(schedule::Facts& f) const {
   }
 }
 
+/// Whether rows read an operand again and again, so that caches keep it while others pass.
+bool RegionLowering::passes_often(const Entry& e) const {
+  std::int64_t points = 1;
+  for (const Group& g : groups_) points *= g.extent;
+  return g_[e.node].numel < points / kMuchSmaller;
+}
+
 /// Operands in memory: how many, how much of them a point reads, and how they lie beside each other.
 void RegionLowering::count_loads(schedule::Facts& f) const {
   const bool one_row = std::all_of(groups_.begin(), groups_.end(), [](const Group& g) { return g.reduced; });
-  std::int64_t points = 1;
-  for (const Group& g : groups_) points *= g.extent;
   const auto along = [&](const Index& index, bool reduced) {
     return std::any_of(groups_.begin(), groups_.end(),
                        [&](const Group& g) { return g.reduced == reduced && walks(index, g); });
@@ -262,10 +267,10 @@ void RegionLowering::count_loads(schedule::Facts& f) const {
     f.fixed += e.kind == Entry::Kind::Load && !walks(e.index, groups_.back());
     if (e.kind != Entry::Kind::Load || !walks(e.index, groups_.back())) continue;
     const std::int64_t size = size_of(g_[e.node].dtype);
-    const bool cached = g_[e.node].numel < points / kMuchSmaller;  // which rows read again and again
     ++f.loads;
-    f.row_loads += (one_row || along(e.index, false)) && !cached;
+    f.row_loads += (one_row || along(e.index, false)) && !passes_often(e);
     const int bytes = along(e.index, true) ? static_cast<int>(size) : 0;
+    if (is_held(e)) f.held_bytes += bytes;
     if (e.predicates < 0)
       f.loaded_bytes += bytes;
     else

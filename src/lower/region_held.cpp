@@ -8,9 +8,11 @@
 
 namespace kiln::lower {
 
-/// Whether an element is a load of its own for each point of a column.
+/// Whether an element is a load of its own for each point of a column, and not one that other items read,
+/// too.
 bool RegionLowering::is_held(const Entry& e) const {
   return e.kind == Entry::Kind::Load && !e.inside && e.predicates < 0 && walks(e.index, groups_.back()) &&
+         !passes_often(e) &&
          std::ranges::any_of(groups_, [&](const Group& g) { return g.reduced && walks(e.index, g); });
 }
 

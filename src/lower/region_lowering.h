@@ -391,7 +391,7 @@ class RegionLowering {
   void build_columns(), build_bunch();
   std::vector<int> column_groups() const;
   std::pair<Range, std::int64_t> enter_columns(E item, E block_length);
-  bool is_held(const Entry& e) const;
+  bool is_held(const Entry& e) const, passes_often(const Entry& e) const;
   void hold_columns(Body& into, const Range& columns);
   E column_index(DType type);
   void build_tiled_columns();

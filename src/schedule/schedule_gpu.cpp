@@ -314,14 +314,17 @@ int share_rows(const Facts& f, const Target& t, std::int64_t vectors, std::int64
 void hold_columns(const Facts& f, const Target& t, std::int64_t reduced, int& width, Schedule& s) {
   constexpr std::int64_t kHeldRun = 64;  // bytes that are read as fast as longer runs
   constexpr int kWord = 4;               // accesses of fewer bytes take longer through shared memory
-  if (f.loaded_bytes == 0 || s.lanes * f.loaded_bytes < kWord) return;
-  const auto bytes = [&](int across) { return reduced * across * s.lanes * f.loaded_bytes; };
+  if (f.held_bytes == 0 || s.lanes * f.held_bytes < kWord) return;
+  const auto bytes = [&](int across) { return reduced * across * s.lanes * f.held_bytes; };
   // Two such blocks share a multiprocessor of 228 KiB; each has threads to keep loads in flight.
   const bool largest = t.architecture >= 90 && t.architecture < 120;
   const std::int64_t most = largest ? kMostColumns : held_bytes(t);
   int held = width;
-  while (held > 1 && bytes(held) > held_bytes(t) && std::int64_t{held} * s.lanes * f.widest_bytes > kHeldRun)
-    held /= 2;
+  const auto shrink = [&](std::int64_t to, int element) {
+    while (held > 1 && bytes(held) > to && std::int64_t{held} * s.lanes * element > kHeldRun) held /= 2;
+  };
+  shrink(held_bytes(t), std::min(f.held_bytes, f.widest_bytes));
+  shrink(most, f.widest_bytes);  // of narrow elements half a run is better than none
   if (bytes(held) > most || std::int64_t{held} * s.lanes * f.widest_bytes < kHeldRun) return;
   for (s.run = 4 << 10; s.run < bytes(held);) s.run *= 2;  // each is a kernel of its own
   const bool large = s.run > held_bytes(t);

@@ -254,7 +254,7 @@ TEST(Schedule, ShortColumnsOfAGpuShareTheLanesWithTheKeptAxesBeforeThem) {
     f.stores_full = true;
     f.prims = 4;
     f.loads = 1;
-    f.loaded_bytes = 4;
+    f.loaded_bytes = f.held_bytes = 4;
     f.vector = vector;
     f.bunch_bytes = 8;
     return std::get<Schedule>(schedule(f, t));
