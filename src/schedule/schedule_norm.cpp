@@ -28,6 +28,13 @@ bool faster_together(const NormFacts& f, std::int64_t items, const Target& t) {
   return (held ? 2 : 4) * bytes / t.bytes_per_ns / busy <= 4 * bytes / t.bytes_per_ns + 2 * t.launch_ns;
 }
 
+/// Whether a GPU's block would read columns again that are too long for its shared memory and, of all blocks
+/// together, for the second cache. In the order of rows kernels of their own read them in longer runs.
+bool reads_columns_again(const NormFacts& f, const Target& t) {
+  constexpr std::int64_t kMostHeld = (112 << 10) / 64;  // elements by 64 bytes of a row
+  return t.gpu && f.columns && f.length > kMostHeld && f.bytes * f.rows * f.length > t.l2_bytes * t.threads;
+}
+
 /// Whether a CPU's thread would read short runs of memory that lie far apart, and again for each phase, since
 /// no cache of its own has them until then.
 bool reads_short_runs_again(const NormFacts& f, const Target& t) {
@@ -56,7 +63,8 @@ Why refuse_norm(const NormFacts& f, const Target& target) {
   }
   if (target.gpu ? !faster_together(f, items, target) : items < target.threads)
     return because(FusionReason::TooFewRows, items, what, target.threads, total);
-  if (reads_short_runs_again(f, target)) return because(FusionReason::ShortRuns, f.run, f.length);
+  if (reads_short_runs_again(f, target) || reads_columns_again(f, target))
+    return because(FusionReason::ShortRuns, f.run, f.length);
   return {};
 }
 
