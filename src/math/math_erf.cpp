@@ -147,7 +147,7 @@ E gelu_tanh32(E x, bool by_shift) {
   constexpr double kAHi = 0x1.988p+0, kBHi = static_cast<float>(kB);
   constexpr double kLow = -10.9;             // the result is -0 from there on, …
   const double high = by_shift ? 5.5 : 9.0;  // … and x
-  const E above = at_least(x, kLow), y = at_most(above, high);
+  const E above = at_least(x, kLow), y = by_shift ? above : at_most(above, high);
   const E y2 = y * y, y2_lo = fma(y, y, -y2);
   const E w = fma(y2, x.lit(kBHi), x.lit(kAHi));
   E w_lo = fma(y2, x.lit(kBHi), kAHi - w);
@@ -157,7 +157,7 @@ E gelu_tanh32(E x, bool by_shift) {
   const E z_lo = fma(y, w_lo, fma(y, w, -z));
   if (!by_shift) return times_logistic(above, logistic(z, z_lo), high);
   const LogisticByShift s = logistic_by_shift(z, z_lo);
-  const E q = div_bounded(y * s.power, s.divisor);
+  const E q = div_bounded(y * s.power, s.divisor);  // (anything beyond `high`)
   return select(x.lit(high) < x, x, with_sign(q, sign_of(x)));
 }
 
