@@ -5,8 +5,8 @@
 // vectors of the loop's lane count (LLVM splits those wider than a register), everything else is scalar.
 //
 // The class is implemented by topic: llvm_ir.cpp, llvm_loops.cpp, llvm_stages.cpp, llvm_guards.cpp,
-// llvm_windows.cpp, llvm_parts.cpp, llvm_expressions.cpp, llvm_memory.cpp, llvm_prefetch.cpp,
-// llvm_random.cpp, llvm_accumulators.cpp.
+// llvm_windows.cpp, llvm_pieces.cpp, llvm_parts.cpp, llvm_expressions.cpp, llvm_memory.cpp,
+// llvm_prefetch.cpp, llvm_random.cpp, llvm_accumulators.cpp.
 #pragma once
 
 #include "codegen/llvm/llvm_values.h"
@@ -134,20 +134,29 @@ class FunctionEmitter {
     Value* starts[4];                          // of the pieces, in bytes
     Value *four, *has16, *has8, *has4, *has2;  // whether there are four, and how large two are
   };
-  /// The elements that the lanes of a load read, as those of two registers of adjacent memory.
+  /// With registers of masks: the same, as pieces of adjacent memory of up to 64 bytes (llvm_pieces.cpp).
+  struct WindowPieces {
+    static constexpr int kMost = 4;
+    Value *any, *first;          // whether there is an element; offset of the first from the base
+    Value* starts[kMost] = {};   // of the pieces: elements behind the first
+    Value* there[kMost] = {};    // whether there is such a piece
+    Value* masks[kMost] = {};    // of its elements up to the last
+    Value *order, *whole_order;  // of the elements in each two pieces: of the lanes, and of a whole register
+    Value *left, *upper = nullptr;  // places that no piece has yet; lanes of the last two pieces
+  };
+  /// The elements that the lanes of a load read. Known to be in one piece or two of each register, or asked
+  /// about whether they are in four.
   struct Window {
     ExprId lanes, predicate;  // the predicate's part that differs between lanes
     DType type;
-    Value* fits = nullptr;                    // whether they are in two registers
-    Value* first = nullptr;                   // offset of the first from the base
-    llvm::SmallVector<Value*, 4> order;       // of the elements in them, a register's lanes each
-    Value* masks[2] = {};                     // of the elements up to the last
-    Value *any = nullptr, *second = nullptr;  // whether there is an element, and one in the second register
-    bool asked = false;  // the open loop's versions depend on how many registers it fits into
+    Value *fits = nullptr, *fits_four = nullptr;  // whether they are in parts; in two pieces, in four
+    Value *any = nullptr, *second = nullptr;      // whether there is an element, and one in the second piece
+    bool asked = false;  // the open loop's versions depend on how many pieces it fits into
     llvm::SmallVector<WindowPart, 4> parts;
-    Value* width = nullptr;  // bytes from the first element of all parts to the last
+    llvm::SmallVector<WindowPieces, 4> pieces, four;  // of each register: two, and all four
+    Value *least = nullptr, *width = nullptr;  // offset of the first element; bytes from it to the last
   };
-  /// How many registers every window of the loop at hand is known to fit into.
+  /// How many pieces, or registers of parts, every window of the loop at hand is known to fit into.
   enum class Reach : std::uint8_t { One, Two, Unknown };
   struct WindowedLoad {
     ExprId load, predicate;
@@ -178,7 +187,14 @@ class FunctionEmitter {
                    llvm::Instruction* before, std::vector<std::pair<ExprId, Value*>>& bits);
   bool inner_loop(const LoopDecl& l);
   void inner_body(const LoopDecl& l, const std::vector<InnerGuard>& guards);
-  Value* permuted(const Window& w, Value* const (&halves)[2], DType type);
+  void unknown_loop(llvm::function_ref<void()> loop);
+  void add_pieces(Window& w, Value* offsets, Value* active);
+  void add_last_pieces(Window& w);
+  void add_piece(WindowPieces& p, int k, DType type);
+  Value* register_order(const WindowPieces& p, DType type);
+  Value* load_piece(const WindowPieces& p, int k, Value* at, DType type);
+  Value* permuted(Value* order, Value* piece, Value* other, DType type);
+  Value* joined_registers(llvm::ArrayRef<Value*> registers, DType type);
   Value* known_window_load(const ExprNode& n, const LaneSplit& split, const Window& w, Value* bit);
   bool takes_window(const ExprNode& n, const LaneSplit& split, ExprId predicate);
   Window& window_of(const ExprNode& n, const LaneSplit& split, ExprId predicate);
@@ -198,8 +214,7 @@ class FunctionEmitter {
   const Window& steady_window(DType type, ExprId stride);
   Value* strided_load(Value* base, const Window& w, Value* bit, DType type);
   bool has_registers(DType type) const;
-  void add_registers(Window& w, Value* offsets, Value* active);
-  Value* from_registers(const Window& w, Value* base, Value* there, DType type);
+  Value* from_registers(const Window& w, Value* base, Value* bit, DType type);
   Value* wide_elements(const WindowPart& part, Value* at);
   Value* narrow_elements(const WindowPart& part, Value* at);
 
@@ -335,6 +350,8 @@ class FunctionEmitter {
   int depth_of_jump(ExprId index);
   Value* scalar_part(ExprId condition);
   bool prefetch_jump(const ExprNode& n);
+  bool prefetch_jump(const ExprNode& n, const LaneSplit& split, const Window& w);
+  Value* later_jump(const ExprNode& n, ExprId index, Value* first);
   void prefetch_later(const ExprNode& n, Value* base, bool backwards);
   Value* reversed(Value* v);
   Value* gather(Value* many, llvm::Type* t, DType type, Value* mask);
@@ -412,7 +429,8 @@ class FunctionEmitter {
   std::vector<Window> windows_;  // of the open Vector loop
   std::deque<SteadyWindow> steady_windows_;
   Reach reach_ = Reach::Unknown;
-  bool examines_ = false;  // an inner loop, of which nothing is emitted yet
+  llvm::Instruction* unknown_at_ = nullptr;  // before the loop of windows that are not known to fit
+  bool examines_ = false;                    // an inner loop, of which nothing is emitted yet
   std::vector<std::pair<ExprId, Value*>>
       any_lane_;  // of the open Vector loop: conditions outside inner loops
   // In the body without masks of a loop with guards, or in that of a loop inside a Vector loop:

@@ -298,9 +298,9 @@ Value* FunctionEmitter::vector_load(ExprId e, const ExprNode& n) {
       sync();
       vector(split->lanes.id), scalar(split->base.id);
       return place(at_.depth_of(e), e, vector_, [&]() -> Value* {
-        prefetch_jump(n);
         if (takes_window(n, *split, on.lanes))
           return from_memory(window_load(n, *split, on, lanes_on(true)), n.type);
+        prefetch_jump(n);
         Value* base = b_.CreateGEP(t, buffers_[n.imm], scalar(split->base.id));
         Value* many = b_.CreateGEP(t, base, vector(split->lanes.id));
         return from_memory(gather(many, t, n.type, lanes_on(true)), n.type);

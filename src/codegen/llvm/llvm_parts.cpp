@@ -52,6 +52,7 @@ void FunctionEmitter::add_parts(Window& w, Value* offsets, Value* active) {
     w.second = b_.CreateOr(w.second, b_.CreateAnd(any, second));
     w.any = b_.CreateOr(w.any, any);
   }
+  w.least = least;
   w.width = b_.CreateMul(b_.CreateSub(most, least), b_.getInt64(static_cast<std::uint64_t>(size)));
 }
 
@@ -193,7 +194,7 @@ const FunctionEmitter::Window& FunctionEmitter::steady_window(DType type, ExprId
   Value* offsets = b_.CreateMul(b_.CreateVectorSplat(count, step), llvm::ConstantVector::get(lanes));
   Window w{stride, kNoExpr, type};
   if (has_registers(type))
-    add_registers(w, offsets, nullptr);
+    add_pieces(w, offsets, nullptr);
   else
     add_parts(w, offsets, nullptr);
   steady_windows_.push_back({stride, lanes_, std::move(w)});
@@ -203,7 +204,7 @@ const FunctionEmitter::Window& FunctionEmitter::steady_window(DType type, ExprId
 /// The elements of such a window from a base on; zeros where `bit` is false (null: it is not).
 Value* FunctionEmitter::strided_load(Value* base, const Window& w, Value* bit, DType type) {
   if (has_registers(type)) {
-    Value* loaded = from_registers(w, base, combine(w.any, bit), type);
+    Value* loaded = from_registers(w, base, bit, type);
     return b_.CreateBitCast(loaded, vec(memory_type(c_, type)));
   }
   return elements_of_parts(w, type, [&](const WindowPart& part) {

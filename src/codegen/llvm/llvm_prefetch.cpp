@@ -53,14 +53,16 @@ Value* FunctionEmitter::scalar_part(ExprId condition) {
   return combine(first, scalar_part(n.b));
 }
 
-/// Asks for what a load reads some iterations later of the loop that reads its place from memory: no hardware
-/// foresees it, and few iterations of a body fit into the processor at a time. False: there is no such loop.
-bool FunctionEmitter::prefetch_jump(const ExprNode& n) {
-  const int d = k_.buffers[n.imm].stream ? depth_of_jump(n.a) : 0;
-  if (d == 0) return false;
+/// Where a load with an index, or `first` elements behind it (null: at it), reads some iterations later of
+/// the loop that reads its place from memory: no hardware foresees it, and few iterations of a body fit into
+/// the processor at a time. Null: there is no such loop.
+Value* FunctionEmitter::later_jump(const ExprNode& n, ExprId index, Value* first) {
+  const BufferDecl& buffer = k_.buffers[n.imm];
+  const int d = buffer.stream && buffer.ahead_param < 0 ? depth_of_jump(index) : 0;
+  if (d == 0) return nullptr;
   const std::size_t depth_of_loop = static_cast<std::size_t>(d);
   const LoopDecl& l = *scopes_[depth_of_loop].loop;
-  if (l.kind != LoopKind::Grid && l.kind != LoopKind::Serial) return false;
+  if (l.kind != LoopKind::Grid && l.kind != LoopKind::Serial) return nullptr;
   Value* const here = scopes_[depth_of_loop].index;
   Value* const end = l.kind == LoopKind::Grid ? static_cast<Value*>(fn_->getArg(2)) : scalar(l.extent);
   const std::uint64_t ahead = d > at_.lanes_depth() ? kVectorsAhead : kRowsAhead;
@@ -76,16 +78,38 @@ bool FunctionEmitter::prefetch_jump(const ExprNode& n) {
     for (const ExprId e : scopes_[scope].memoized) scalar_[e] = vector_[e] = nullptr;
   scopes_[depth_of_loop].index = later;
   llvm::Type* t = memory_type(c_, n.type);
-  Value* at = b_.CreateGEP(t, buffers_[n.imm], scalar(n.a));
+  Value* at = b_.CreateGEP(t, buffers_[n.imm], scalar(index));
+  if (first) at = b_.CreateGEP(t, at, first);
   if (Value* on = scalar_part(n.b)) at = b_.CreateSelect(on, at, zero_memory());
   scopes_[depth_of_loop].index = here;
   scalar_ = scalars, vector_ = vectors;
   sync();
+  return at;
+}
+
+/// Asks for what a load of adjacent elements reads some iterations later. False: nothing says where.
+bool FunctionEmitter::prefetch_jump(const ExprNode& n) {
+  Value* at = later_jump(n, n.a, nullptr);
+  if (!at) return false;
   prefetch_line(at, true, false);
   const std::int64_t bytes = lanes_ * size_of(n.type);
   if (bytes >= kLineBytes / 2)
     prefetch_line(b_.CreateConstGEP1_64(b_.getInt8Ty(), at, static_cast<std::uint64_t>(bytes - 1)), true,
                   false);
+  return true;
+}
+
+/// The same of a window, whose elements may lie further apart than lanes do; of less, what is beside it, too.
+bool FunctionEmitter::prefetch_jump(const ExprNode& n, const LaneSplit& split, const Window& w) {
+  Value* at = later_jump(n, split.base.id, w.least);
+  if (!at) return false;
+  const auto number = [&](std::int64_t x) { return b_.getInt64(static_cast<std::uint64_t>(x)); };
+  const std::int64_t bytes = lanes_ * size_of(n.type);
+  Value* last = b_.CreateBinaryIntrinsic(llvm::Intrinsic::smax, w.width, number(bytes - 1));
+  for (std::int64_t line = 0; line < bytes; line += kLineBytes)
+    prefetch_line(b_.CreateConstGEP1_64(b_.getInt8Ty(), at, static_cast<std::uint64_t>(line)), true, false);
+  for (Value* behind : {b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, last, number(bytes)), last})
+    prefetch_line(b_.CreateGEP(b_.getInt8Ty(), at, behind), true, false);
   return true;
 }
 

@@ -5,9 +5,6 @@
 // adjacent elements and a permutation, which is prepared before the loop.
 #include "codegen/llvm/llvm_function.h"
 
-#include <llvm/Analysis/VectorUtils.h>
-#include <llvm/IR/IntrinsicsX86.h>
-
 #include <algorithm>
 #include <cstdlib>
 
@@ -101,125 +98,24 @@ FunctionEmitter::Window& FunctionEmitter::window_of(const ExprNode& n, const Lan
   Value* active = combine(mask_at(at_.lanes_depth()), on);
   Window w{split.lanes.id, predicate, n.type};
   if (has_registers(n.type))
-    add_registers(w, offsets, active);
+    add_pieces(w, offsets, active);
   else
     add_parts(w, offsets, active);
   windows_.push_back(w);
   return windows_.back();
 }
 
-/// A window of two registers (AVX-512) that holds the elements at some offsets, of the lanes that are
-/// `active` (null: all).
-void FunctionEmitter::add_registers(Window& w, Value* offsets, Value* active) {
-  const auto count = static_cast<unsigned>(lanes_);
-  const auto each = [&](std::int64_t x) {
-    return b_.CreateVectorSplat(count, b_.getInt64(static_cast<std::uint64_t>(x)));
-  };
-  const std::int64_t size = size_of(w.type), register_elements = kRegisterBytes / size;
-  constexpr std::int64_t kFar = std::int64_t{1} << 62;
-  const auto or_else = [&](std::int64_t x) {
-    return active ? b_.CreateSelect(active, offsets, each(x)) : offsets;
-  };
-  w.first = b_.CreateIntMinReduce(or_else(kFar), true);
-  Value* length = b_.CreateSub(b_.CreateIntMaxReduce(or_else(-kFar), true), w.first);
-  w.any = b_.CreateICmpSGE(length, b_.getInt64(0));
-  w.fits = b_.CreateICmpSLT(length, b_.getInt64(static_cast<std::uint64_t>(2 * register_elements)));
-  w.second = b_.CreateICmpSGE(length, b_.getInt64(static_cast<std::uint64_t>(register_elements)));
-  llvm::Type* narrow = b_.getIntNTy(static_cast<unsigned>(8 * size));
-  Value* order = b_.CreateTrunc(b_.CreateSub(offsets, b_.CreateVectorSplat(count, w.first)), vec(narrow));
-  for (std::int64_t lane = 0; lane < lanes_; lane += register_elements) {
-    llvm::SmallVector<int, 64> lanes;
-    for (std::int64_t k = 0; k < register_elements; ++k)
-      lanes.push_back(static_cast<int>(std::min<std::int64_t>(lane + k, lanes_ - 1)));
-    w.order.push_back(b_.CreateShuffleVector(order, lanes));
-  }
-  // As bits: comparisons would be made again at each use.
-  for (std::int64_t half = 0; half < 2; ++half) {
-    const auto unused = static_cast<std::uint64_t>(64 - 1 + half * register_elements);
-    Value* past = b_.CreateSub(b_.getInt64(unused), length);
-    past = b_.CreateBinaryIntrinsic(llvm::Intrinsic::smax, past,
-                                    b_.getInt64(64 - static_cast<std::uint64_t>(register_elements)));
-    past = b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, past, b_.getInt64(63));
-    w.masks[half] = b_.CreateTrunc(b_.CreateLShr(b_.getInt64(~std::uint64_t{0}), past),
-                                   b_.getIntNTy(static_cast<unsigned>(register_elements)));
-  }
-}
-
-/// The elements of two registers in a window's order.
-Value* FunctionEmitter::permuted(const Window& w, Value* const (&halves)[2], DType type) {
-  const std::int64_t size = size_of(type), register_elements = kRegisterBytes / size;
-  const llvm::Intrinsic::ID of_two = size == 1   ? llvm::Intrinsic::x86_avx512_vpermi2var_qi_512
-                                     : size == 2 ? llvm::Intrinsic::x86_avx512_vpermi2var_hi_512
-                                     : size == 4 ? llvm::Intrinsic::x86_avx512_vpermi2var_d_512
-                                                 : llvm::Intrinsic::x86_avx512_vpermi2var_q_512;
-  const llvm::Intrinsic::ID of_one = size == 1   ? llvm::Intrinsic::x86_avx512_permvar_qi_512
-                                     : size == 2 ? llvm::Intrinsic::x86_avx512_permvar_hi_512
-                                     : size == 4 ? llvm::Intrinsic::x86_avx512_permvar_si_512
-                                                 : llvm::Intrinsic::x86_avx512_permvar_di_512;
-  llvm::Function* permute = llvm::Intrinsic::getDeclaration(&module_, halves[1] ? of_two : of_one);
-  llvm::SmallVector<Value*, 4> parts;
-  for (Value* order : w.order)
-    parts.push_back(halves[1] ? b_.CreateCall(permute, {halves[0], order, halves[1]})
-                              : b_.CreateCall(permute, {halves[0], order}));
-  Value* out = llvm::concatenateVectors(b_, parts);
-  if (static_cast<std::int64_t>(w.order.size()) * register_elements == lanes_) return out;
-  return b_.CreateShuffleVector(out, llvm::createSequentialMask(0, static_cast<unsigned>(lanes_), 0));
-}
-
-/// The elements of a window that is known to fit into one register, or two; of none where there is none. No
-/// branch, and what does not change in the inner loop is outside it.
-Value* FunctionEmitter::known_window_load(const ExprNode& n, const LaneSplit& split, const Window& w,
-                                          Value* bit) {
-  llvm::Type* t = memory_type(c_, n.type);
-  const std::int64_t size = size_of(n.type), register_elements = kRegisterBytes / size;
-  llvm::Type* whole =
-      vec_of(b_.getIntNTy(static_cast<unsigned>(8 * size)), static_cast<int>(register_elements));
-  Value *base = scalar(split.base.id), *buffer = nullptr, *keep = nullptr, *next = nullptr;
-  {
-    llvm::IRBuilder<>::InsertPointGuard guard(b_);
-    b_.SetInsertPoint(scopes_[static_cast<std::size_t>(at_.lanes_depth()) + 1].preheader_end);
-    buffer = b_.CreateSelect(w.any, buffers_[n.imm], zero_memory());
-    keep = b_.CreateSExt(w.any, i64());
-    next = b_.CreateSelect(w.second, b_.getInt64(kRegisterBytes), b_.getInt64(0));
-  }
-  Value* at = b_.CreateGEP(t, buffer, b_.CreateAnd(b_.CreateAdd(base, w.first), keep));
-  if (bit) at = b_.CreateSelect(bit, at, zero_memory());
-  if (const BufferDecl& d = k_.buffers[n.imm]; d.stream && d.ahead_param >= 0)
-    prefetch(at, reach_ == Reach::Two ? 2 * kRegisterBytes : kRegisterBytes, d.ahead_param, false);
-  const auto half = [&](Value* from, Value* bits) {
-    Value* lanes = b_.CreateBitCast(bits, vec_of(b_.getInt1Ty(), static_cast<int>(register_elements)));
-    return b_.CreateMaskedLoad(whole, from, element_align(n.type), lanes,
-                               llvm::Constant::getNullValue(whole));
-  };
-  Value* halves[2] = {half(at, w.masks[0]), nullptr};
-  if (reach_ == Reach::Two) halves[1] = half(b_.CreateGEP(b_.getInt8Ty(), at, next), w.masks[1]);
-  return permuted(w, halves, n.type);
-}
-
-/// The elements of a window of two registers from a base on; zeros where `there` is false.
-Value* FunctionEmitter::from_registers(const Window& w, Value* base, Value* there, DType type) {
-  const std::int64_t size = size_of(type), register_elements = kRegisterBytes / size;
-  llvm::Type* bits = b_.getIntNTy(static_cast<unsigned>(8 * size));
-  llvm::Type* whole = vec_of(bits, static_cast<int>(register_elements));
-  Value* at = b_.CreateSelect(there, b_.CreateGEP(memory_type(c_, type), base, w.first), zero_memory());
-  // Beyond the buffer even a load of no lanes takes long.
-  Value* next = b_.CreateConstGEP1_64(bits, at, static_cast<std::uint64_t>(register_elements));
-  next = b_.CreateSelect(w.second, next, zero_memory());
-  const auto half = [&](Value* from, Value* mask) {
-    Value* lanes = b_.CreateBitCast(mask, vec_of(b_.getInt1Ty(), static_cast<int>(register_elements)));
-    return b_.CreateMaskedLoad(whole, from, element_align(type), lanes, llvm::Constant::getNullValue(whole));
-  };
-  return permuted(w, {half(at, w.masks[0]), half(next, w.masks[1])}, type);
-}
-
 /// The elements of a window, 0 where `n` has a predicate that is false; a gather where they are not in one.
 Value* FunctionEmitter::window_load(const ExprNode& n, const LaneSplit& split, const Condition& on,
                                     Value* mask) {
+  const bool known = reach_ != Reach::Unknown && window_of(n, split, on.lanes).asked;
+  if (!known && has_registers(n.type)) add_last_pieces(window_of(n, split, on.lanes));
   const Window w = window_of(n, split, on.lanes);
+  prefetch_jump(n, split, w);
   llvm::Type* t = memory_type(c_, n.type);
   if (!has_registers(n.type)) {
     const auto parts = [&] { return parts_load(n, split, w, bit_of(on)); };
-    if (reach_ != Reach::Unknown && w.asked) return parts();
+    if (known) return parts();
     scalar(split.base.id);
     const auto each = [&] {
       Value* many =
@@ -233,12 +129,15 @@ Value* FunctionEmitter::window_load(const ExprNode& n, const LaneSplit& split, c
     if (predicate) out = b_.CreateSelect(predicate, out, llvm::Constant::getNullValue(out->getType()));
     return b_.CreateBitCast(out, vec(t));
   };
-  if (reach_ != Reach::Unknown && w.asked) return where_on(known_window_load(n, split, w, bit_of(on)));
+  if (known) return where_on(known_window_load(n, split, w, bit_of(on)));
   Value *offsets = vector(split.lanes.id), *base = b_.CreateGEP(t, buffers_[n.imm], scalar(split.base.id));
-  const auto from_window = [&] {
-    return where_on(from_registers(w, base, combine(w.any, bit_of(on)), n.type));
-  };
-  return branch(w.fits, from_window, [&] { return gather(b_.CreateGEP(t, base, offsets), t, n.type, mask); });
+  if (const BufferDecl& d = k_.buffers[n.imm]; d.stream && d.ahead_param >= 0)
+    for (const WindowPieces& p : w.four)
+      for (Value* start : p.starts)
+        prefetch(b_.CreateGEP(t, base, b_.CreateAdd(p.first, start)), 1, d.ahead_param, false);
+  const auto from_window = [&] { return where_on(from_registers(w, base, bit_of(on), n.type)); };
+  return branch(w.fits_four, from_window,
+                [&] { return gather(b_.CreateGEP(t, base, offsets), t, n.type, mask); });
 }
 
 /// Whether a value changes by the same in each iteration of the loop inside the Vector loop.
@@ -406,6 +305,16 @@ void FunctionEmitter::InnerLoop::keep_few(std::size_t body_size) {
   if (!windows.empty() || fixed.size() > kMostInnerGuards || body_size > kMostInnerSize) fixed.clear();
 }
 
+/// A loop whose windows are not known to fit: their last pieces are found before it, and nowhere else.
+void FunctionEmitter::unknown_loop(llvm::function_ref<void()> loop) {
+  BasicBlock* unknown = BasicBlock::Create(c_, "unknown", fn_);
+  unknown_at_ = b_.CreateBr(unknown);
+  b_.SetInsertPoint(unknown);
+  loop();
+  unknown_at_ = nullptr;
+  for (Window& w : windows_) w.four.clear(), w.fits_four = nullptr;
+}
+
 /// A loop inside the Vector loop with windows or guards: whether all windows fit into one register each, or
 /// two, and no guard changes, is asked once before it. Emits nothing and returns false where there are none.
 bool FunctionEmitter::inner_loop(const LoopDecl& l) {
@@ -460,7 +369,7 @@ bool FunctionEmitter::inner_loop(const LoopDecl& l) {
     loop_of([&] { inner_body(l, found.guards); });
   } else {
     if (small) loop_if(two, Reach::Two, [&] { inner_body(l, found.guards); });
-    loop_of([&] { small ? block(l.body) : inner_body(l, found.guards); });
+    unknown_loop([&] { loop_of([&] { small ? block(l.body) : inner_body(l, found.guards); }); });
   }
   b_.CreateBr(after);
   b_.SetInsertPoint(after);

@@ -1,0 +1,103 @@
+// Elements that an index finds near each other: lanes that skip some, or go on in another row, are read as
+// pieces of adjacent memory, and values are those of the interpreter on every instruction set.
+#include "cache/temporary_directory.h"
+#include "codegen/on_target.h"
+#include "counted.h"
+#include "needs_cpu.h"
+
+#include <kiln/layers.h>
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <regex>
+
+namespace kiln {
+namespace {
+
+using testing::bytes_of;
+using testing::ConfigScope;
+
+Tensor images(DType dtype, const Shape& shape) {
+  const Tensor x = (arange(0, shape.numel(), 1, DType::Int64) * 37 % 251).astype(dtype).reshape(shape);
+  eval({x});
+  return x;
+}
+
+struct Case {
+  Shape shape, size;
+  nn::Interpolation how = nn::Interpolation::Nearest;
+};
+
+TEST(LlvmPieces, RowsAndColumnsInBetweenOnEveryTarget) {
+  KILN_NEEDS_CPU();
+  constexpr auto kLinear = nn::Interpolation::Linear;  // of which no weight is rounded
+  const Case cases[] = {
+      {{40, 2, 28, 28}, {14, 28}},  // every other row: lanes go on behind the end of one
+      {{40, 2, 28, 28}, {14, 28}, kLinear},
+      {{40, 2, 28, 28}, {28, 20}},  // more than one register of elements
+      {{40, 2, 28, 28}, {14, 20}},
+      {{40, 2, 28, 28}, {56, 14}, kLinear},
+      {{300, 1, 7, 7}, {3, 7}},  // three rows and more
+      {{300, 1, 7, 7}, {3, 14}},
+      {{300, 1, 7, 7}, {7, 14}, kLinear},
+      {{40, 2, 30, 30}, {28, 6}},  // few of them
+      {{40, 1, 61, 61}, {45, 141}},
+      {{7, 3, 5, 2001}, {5, 2747}},
+      {{2, 3, 5, 4096}, {5, 300}},
+      {{10, 1, 200, 300}, {97, 40}},
+  };
+  for (const auto& [shape, size, how] : cases)
+    for (const DType dtype : {DType::BFloat16, DType::Float32, DType::Float64}) {
+      const Tensor x = images(dtype, shape);
+      std::vector<std::byte> want;
+      {
+        const ConfigScope scope("", Mode::Interpret);
+        want = bytes_of(nn::interpolate(x, size, how));
+      }
+      for (const std::string& target : testing::cpu_targets()) {
+        const ConfigScope scope(target);
+        EXPECT_EQ(bytes_of(nn::interpolate(x, size, how)), want)
+            << target << " " << name(dtype) << " of " << shape.numel() << " to " << size[0] << " x "
+            << size[1];
+      }
+    }
+}
+
+std::string llvm_ir_of(const Tensor& made) {
+  const testing::TemporaryDirectory directory;
+  clear_memory_caches();
+  const ConfigScope scope("");
+  Config c = config();
+  c.cache = "off";
+  c.tier = Tier::Jit;
+  c.dump = directory.path().string();
+  c.dump_stages = {"ll"};
+  configure(c);
+  eval({made});
+  std::string all;
+  for (const auto& file : std::filesystem::directory_iterator(directory.path())) {
+    std::ifstream in(file.path());
+    all.append(std::istreambuf_iterator<char>(in), {});
+  }
+  return all;
+}
+
+int count_of(const std::string& text, const char* pattern) {
+  const std::regex found(pattern);
+  return static_cast<int>(std::distance(std::sregex_iterator(text.begin(), text.end(), found), {}));
+}
+
+// Two pieces of a register: a permutation of two, and a gather only where lanes are in more than four.
+TEST(LlvmPieces, EveryOtherRowIsPermuted) {
+  KILN_NEEDS_CPU();
+  KILN_NEEDS_COMPILER();
+  if (!cpu::host_target("native").avx512) GTEST_SKIP() << "no registers of masks";
+  const std::string text = llvm_ir_of(nn::interpolate(images(DType::Float32, {400, 1, 28, 28}), {14, 28}));
+  EXPECT_GE(count_of(text, R"(call <16 x i32> @llvm\.x86\.avx512\.vpermi2var)"), 2);
+}
+
+}  // namespace
+}  // namespace kiln
