@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <bit>
 #include <span>
+#include <utility>
 
 namespace kiln::lower {
 
@@ -35,6 +36,19 @@ std::int64_t RegionLowering::bytes_to_later_row(const Entry& e) const {
   return towards * std::max(ceil_div(kRowsAheadBytes, pitch), s_.batch) * pitch;
 }
 
+/// The group that grid items of rounds, or of rows inside the loop over vectors, go along, and how many of
+/// its points an item has; -1: another schedule.
+static std::pair<int, std::int64_t> group_of_items(const schedule::Schedule& s,
+                                                   const std::vector<Group>& groups) {
+  int group = s.round > 0 ? s.lane_axis : s.inside;
+  if (group < 0) return {-1, 0};
+  std::int64_t count = s.block;
+  if (s.round > 0)
+    for (auto g = static_cast<std::size_t>(group) + 1; g < groups.size(); ++g) count /= groups[g].extent;
+  if (group > 0 && count >= groups[static_cast<std::size_t>(group)].extent) --group, count = 1;
+  return {group, count};
+}
+
 /// Elements from what an index names to what it names in the next grid item, where the loops of an item do
 /// not go along memory: of rounds, and of rows inside the loop over vectors; of stripes, which are parts of
 /// rows, in some row after this one. 0: another schedule.
@@ -43,12 +57,8 @@ std::int64_t RegionLowering::elements_to_next_item(const Index& index) const {
     const std::int64_t row = index.coef(groups_[static_cast<std::size_t>(reduced_groups().back())].last);
     return s_.block < std::abs(row) ? row * ceil_div(kStripeAhead, s_.block) : 0;
   }
-  int group = s_.round > 0 ? s_.lane_axis : s_.inside;
+  const auto [group, count] = group_of_items(s_, groups_);
   if (group < 0) return 0;
-  std::int64_t count = s_.block;
-  if (s_.round > 0)
-    for (int g = group + 1; g <= last_group(); ++g) count /= groups_[static_cast<std::size_t>(g)].extent;
-  if (group > 0 && count >= groups_[static_cast<std::size_t>(group)].extent) --group, count = 1;
   return index.coef(groups_[static_cast<std::size_t>(group)].last) * count;
 }
 
@@ -73,7 +83,9 @@ std::int64_t RegionLowering::bytes_ahead(const Entry& e) const {
     return s_.run * e.index.coef(groups_[static_cast<std::size_t>(tile_rows_.back())].last) *
            size_of(n.dtype);
   if (read_again(e)) return phase_ < last_phase(e) ? 0 : bytes_to_later_row(e);
-  if (first_jump(p_, groups_, e.index) >= s_.lane_axis) {
+  // Of what is where an index says the next item reads the same, if the index is that of each item.
+  if (const int jump = first_jump(p_, groups_, e.index);
+      jump >= s_.lane_axis || jump > group_of_items(s_, groups_).first) {
     const std::int64_t bytes_on = elements_to_next_item(e.index) * size_of(n.dtype);
     if (bytes_on != 0) return bytes_on;
   }

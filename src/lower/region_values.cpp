@@ -91,7 +91,9 @@ std::uint32_t RegionLowering::input_buffer(const Entry& e, bool at_vectors) {
   if ((read_again(e) && phase_ < last_phase(e)) || reading_ == Reading::First) stream = false;
   std::int64_t later = bytes_ahead(e);
   const bool fetched_before = s_.form == Form::Stripes && first_phase(e) < phase_;  // whole columns ago
-  if (!fetched_before && elements_to_next_item(e.index) != 0 && fetched_nearby(kind, id, offset))
+  // What is where an index says is near nothing else.
+  if (!fetched_before && elements_to_next_item(e.index) != 0 && !p_.space.jumps(e.index) &&
+      fetched_nearby(kind, id, offset))
     later = 0, stream = false;
   stream |= later != 0;
   const bool ahead = stream && (item_ || later != 0) && !target_.gpu;

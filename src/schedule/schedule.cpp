@@ -22,7 +22,7 @@ constexpr std::int64_t kRoundsBlock = 4096;      // elements of them at least, e
 constexpr std::int64_t kManyRounds = 64;         // … so many rounds, of as many bytes:
 constexpr std::int64_t kRoundsBytes = 64 << 10;  // in few pages; what is found once counts for little
 constexpr std::int64_t kRowsInside = 32;         // that make up for what is found once for all
-constexpr std::int64_t kRowsOfIndex = 16;        // the same of rows of any length that share an index, and …
+constexpr std::int64_t kRowsOfIndex = 8;         // the same of rows of any length that share an index, and …
 constexpr std::int64_t kMostOfIndex = 64;        // … of those that the second cache has room for
 constexpr std::int64_t kRoundsOfIndex = 32;      // rounds that make up for places found by an index
 constexpr std::int64_t kGatheredRow = 2;         // elements of a row by an index of its own: gathered
@@ -153,10 +153,16 @@ bool put_rows_inside(const Facts& f, const Target& t, int lanes, std::int64_t ro
   const std::int64_t front = f.axes[static_cast<std::size_t>(axis)].extent;
   s.inside = axis;
   std::int64_t elements = kRoundsBlock;
-  if ((f.jumps && f.jumps_along == s.lane_axis) || row > kGuardedRow)
+  if (f.jumps || row > kGuardedRow)
     elements = std::max(
         elements, row * std::clamp(t.l2_bytes / 4 / (row * f.widest_bytes), kRowsOfIndex, kMostOfIndex));
   s.block = std::clamp<std::int64_t>(elements * front / (rows * row), 1, front);
+  // An item of all rows that indices choose from asks for those of the next.
+  std::int64_t outer = 1;
+  for (int a = 0; a < axis; ++a) outer *= f.axes[static_cast<std::size_t>(a)].extent;
+  if (f.jumps && f.jumps_along >= axis && rows * row * f.widest_bytes <= t.l2_bytes / 2 &&
+      outer >= kLeastRounds * t.threads)
+    s.block = front;
   s.lanes = lanes;
   if (const int wide = lanes_of_line(f, lanes); f.jumps || row % wide == 0 || row >= 4 * wide) s.lanes = wide;
   // Each vector of a row looks up where the row is: as few as lines allow, and of these the shortest.
@@ -176,8 +182,7 @@ bool find_indexed_rows(const Facts& f, const Target& t, int lanes, Schedule& s) 
   const bool shared = row < 2 * lanes;
   if (shared && (find_round(f, t, lanes, kRowsInside, s) || find_round(f, t, lanes, kLeastRounds, s)))
     return true;
-  constexpr std::int64_t kWide = 8;  // bytes of elements whose memory takes longer than their places
-  if ((f.jumps_along < s.lane_axis || f.widest_bytes >= kWide) && row > kShortRow) return false;
+  if (f.jumps_along < s.lane_axis && row > kShortRow) return false;
   const bool near = kRowsOfIndex * row * f.widest_bytes <= t.l2_bytes / 2;
   return near && row >= kLeastLanes && put_rows_inside(f, t, lanes, row, s);
 }

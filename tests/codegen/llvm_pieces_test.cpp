@@ -90,6 +90,18 @@ int count_of(const std::string& text, const char* pattern) {
   return static_cast<int>(std::distance(std::sregex_iterator(text.begin(), text.end(), found), {}));
 }
 
+// Both rows are asked for an item ahead, since each has lines of its own; places of a small image are not.
+TEST(LlvmPieces, ImagesAreAskedForAnItemAhead) {
+  KILN_NEEDS_CPU();
+  KILN_NEEDS_COMPILER();
+  constexpr const char* kAhead = R"(@llvm\.prefetch\S*\(ptr %[\w.]+, i32 0, i32 2)";
+  const auto requests = [&](std::int64_t n) {
+    return count_of(llvm_ir_of(nn::interpolate(images(DType::Float32, {n, 1, 28, 28}), {14, 28})), kAhead);
+  };
+  EXPECT_GE(requests(8000), 2);
+  EXPECT_EQ(requests(10), 0);
+}
+
 // Two pieces of a register: a permutation of two, and a gather only where lanes are in more than four.
 TEST(LlvmPieces, EveryOtherRowIsPermuted) {
   KILN_NEEDS_CPU();
