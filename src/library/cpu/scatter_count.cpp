@@ -1,5 +1,8 @@
 #include "library/cpu/scatter_count.h"
 
+#include "device/cpu/target.h"
+#include "library/cpu/instruction_sets.h"
+
 namespace kiln::cpu {
 namespace {
 
@@ -30,7 +33,46 @@ std::int64_t count_bytes(const std::int32_t* cells, std::int64_t n, std::int64_t
   return found;
 }
 
+[[gnu::always_inline]] inline void compare(const std::uint8_t* positions, std::int64_t n, std::int64_t count,
+                                           std::uint8_t* counters) {
+  typedef std::uint8_t V __attribute__((vector_size(kComparedTogether)));
+  typedef std::uint8_t Memory __attribute__((vector_size(kComparedTogether), aligned(1), may_alias));
+  for (std::int64_t position = 0; position < count; ++position) {
+    Memory* const counted = reinterpret_cast<Memory*>(counters + position * kComparedTogether);
+    const V here = V{} + static_cast<std::uint8_t>(position);
+    V sum = *counted;
+    for (std::int64_t i = 0; i < n; ++i) {
+      const V at = *reinterpret_cast<const Memory*>(positions + i * kComparedTogether);
+      sum -= reinterpret_cast<V>(at == here);
+    }
+    *counted = sum;
+  }
+}
+
+#if defined(__x86_64__)
+KILN_AVX2 void compare_avx2(const std::uint8_t* positions, std::int64_t n, std::int64_t count,
+                            std::uint8_t* counters) {
+  compare(positions, n, count, counters);
+}
+KILN_AVX512 void compare_avx512(const std::uint8_t* positions, std::int64_t n, std::int64_t count,
+                                std::uint8_t* counters) {
+  compare(positions, n, count, counters);
+}
+#endif
+void compare_base(const std::uint8_t* positions, std::int64_t n, std::int64_t count, std::uint8_t* counters) {
+  compare(positions, n, count, counters);
+}
+
 }  // namespace
+
+CountCompared count_compared() {
+#if defined(__x86_64__)
+  const InstructionSets target = host_instruction_sets();
+  if (target.avx512) return compare_avx512;
+  if (target.avx2) return compare_avx2;
+#endif
+  return compare_base;
+}
 
 void count_cells(const std::int32_t* cells, std::int64_t n, std::int64_t tables, std::int64_t pitch,
                  std::uint16_t* counters) {

@@ -10,29 +10,37 @@
 
 namespace kiln::cpu {
 
-constexpr std::int64_t kResolvedAtOnce = 512;  // indices
+constexpr std::int64_t kResolvedAtOnce = 512;   // indices
+constexpr std::int64_t kComparedTogether = 64;  // positions
 
 inline std::size_t aligned(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
 
 /// The memory of a thread that counts: what it counted so far, and behind that tables of narrow counters,
 /// which stay in the first cache.
 ///
-/// Few positions are counted two or four at a time: a cell for each pair, or each four, of them. That takes
-/// so many fewer additions, each of which waits for a load and a store. There are several tables where these
-/// are small, because an addition need not wait for the one before where that has the same cell. Cells have
-/// two bytes and are added up before one could overflow; where there are too many for that, one byte, and
-/// what was counted gets each 256.
+/// Very few positions are compared with 64 indices at a time and have a counter of a byte for each of those.
+/// Few positions are counted two at a time: a cell for each pair of them. That takes half as many additions,
+/// each of which waits for a load and a store. There are several tables where these are small, because an
+/// addition need not wait for the one before where that has the same cell. Cells have two bytes and are added
+/// up before one could overflow; where there are too many for that, one byte, and what was counted gets each
+/// 256.
 struct CountTables {
   static constexpr std::int64_t kMostTables = 4, kMostBytes = 40 << 10, kMostCells = 16 << 10,
-                                kMostJoined = 4;
+                                kMostCompared = 16;
   std::int64_t elements, element_bytes;
+  bool compared;
   std::int64_t joined = 1;  // positions of a cell
   std::int64_t cells;
-  std::int64_t cell_bytes = 2;
+  std::int64_t cell_bytes;
   std::int64_t tables = 1;
   CountTables(std::int64_t elements, std::int64_t element_bytes)
-      : elements(elements), element_bytes(element_bytes), cells(elements + 1) {
-    for (; joined < kMostJoined && cells <= kMostCells / cells; joined *= 2) cells *= cells;
+      : elements(elements),
+        element_bytes(element_bytes),
+        compared(elements <= kMostCompared),
+        cells(compared ? elements * kComparedTogether : elements + 1),
+        cell_bytes(compared ? 1 : 2) {
+    if (compared) return;
+    if (cells <= kMostCells / cells) joined = 2, cells *= cells;
     if (cells > kMostCells) cell_bytes = 1;
     while (tables < kMostTables && 2 * tables * cells * cell_bytes <= kMostBytes) tables *= 2;
   }
@@ -42,8 +50,9 @@ struct CountTables {
   std::size_t bytes() const {
     return counted_bytes() + aligned(static_cast<std::size_t>(cells * tables * cell_bytes));
   }
-  /// Indices after which no cell of two bytes has overflowed; those of one byte may.
+  /// Indices after which no cell of two bytes has overflowed, nor a counter of a lane; cells of one byte may.
   std::int64_t indices_at_once() const {
+    if (compared) return 255 * kComparedTogether;
     return cell_bytes == 1 ? std::numeric_limits<std::int64_t>::max() : tables * joined * (48 << 10);
   }
 };
@@ -54,6 +63,13 @@ void count_cells(const std::int32_t* cells, std::int64_t n, std::int64_t tables,
 /// The same. Cells whose counter begins again at 0 are listed, at most n; returns how many.
 std::int64_t count_cells(const std::int32_t* cells, std::int64_t n, std::int64_t tables, std::int64_t pitch,
                          std::uint8_t* counters, std::int32_t* overflowed);
+
+/// To each lane's counter of each of so many positions, the number of times that the lane has it, in `n`
+/// times 64 positions.
+using CountCompared = void (*)(const std::uint8_t* positions, std::int64_t n, std::int64_t count,
+                               std::uint8_t* counters);
+/// The one for the instruction set in force.
+CountCompared count_compared();
 
 /// How often each of n indices names each position, at the beginning of `memory`, which has tables.bytes().
 template <class T>
@@ -70,6 +86,7 @@ class Counted {
   /// Counts indices; `fetch`: whether those of another call follow them in memory.
   template <class Index>
   void add(const Index* indices, std::int64_t stride, std::int64_t n, bool fetch) {
+    if (tables_.compared) return compare(indices, stride, n);
     const auto positions_of = resolve_positions<Index, std::int32_t>();
     std::int32_t positions[kResolvedAtOnce];  // tables are small
     for (std::int64_t k = 0; k < n; k += kResolvedAtOnce) {
@@ -83,6 +100,7 @@ class Counted {
 
   /// To be called once, at the end.
   void finish() {
+    if (tables_.compared) return add_up_lanes();
     for (std::int64_t t = 0; t < tables_.tables; ++t)
       if (tables_.cell_bytes == 1)
         add_up(reinterpret_cast<std::uint8_t*>(counters_) + t * tables_.cells);
@@ -92,6 +110,29 @@ class Counted {
   }
 
  private:
+  template <class Index>
+  void compare(const Index* indices, std::int64_t stride, std::int64_t n) {
+    const auto positions_of = resolve_positions<Index, std::uint8_t>();
+    const auto count = count_compared();
+    std::uint8_t positions[kResolvedAtOnce];
+    for (std::int64_t k = 0; k < n; k += kResolvedAtOnce) {
+      const std::int64_t here = std::min(kResolvedAtOnce, n - k), many = here / kComparedTogether;
+      positions_of(indices + k * stride, stride, here, tables_.elements, tables_.elements, positions);
+      if (left_ < here) add_up_lanes();
+      left_ -= here;
+      count(positions, many, tables_.elements, reinterpret_cast<std::uint8_t*>(counters_));
+      for (std::int64_t j = many * kComparedTogether; j < here; ++j) add_one(positions[j], 1);
+    }
+  }
+
+  void add_up_lanes() {
+    auto* const lanes = reinterpret_cast<std::uint8_t*>(counters_);
+    for (std::int64_t i = 0; i < tables_.elements; ++i)
+      for (std::int64_t l = 0; l < kComparedTogether; ++l) add_one(i, lanes[i * kComparedTogether + l]);
+    std::fill_n(lanes, tables_.cells, std::uint8_t{});
+    left_ = tables_.indices_at_once();
+  }
+
   static constexpr std::int64_t kFetchedTogether = 64;  // cells
 
   void add_one(std::int64_t position, std::uint64_t n) {  // wraps

@@ -58,11 +58,12 @@ std::vector<Index> random_indices(std::int64_t n, std::int64_t elements) {
   return out;
 }
 
-constexpr std::int64_t kExtents[] = {1, 2, 10, 11, 100, 127, 128, 1000, 4096, 16383, 16384, 70000};
+constexpr std::int64_t kExtents[] = {1, 2, 10, 16, 17, 100, 127, 128, 1000, 4096, 16383, 16384, 70000};
 
-TEST(CountTables, AreWithinTheFirstCachesAndJoinFewPositions) {
-  EXPECT_EQ(CountTables(10, 4).joined, 4);
-  EXPECT_EQ(CountTables(11, 4).joined, 2);
+TEST(CountTables, AreWithinTheFirstCachesAndCompareOrJoinFewPositions) {
+  EXPECT_TRUE(CountTables(16, 4).compared);
+  EXPECT_FALSE(CountTables(17, 4).compared);
+  EXPECT_EQ(CountTables(17, 4).joined, 2);
   EXPECT_EQ(CountTables(127, 4).joined, 2);
   EXPECT_EQ(CountTables(128, 4).joined, 1);
   EXPECT_EQ(CountTables(16383, 4).cell_bytes, 2);
@@ -93,7 +94,7 @@ void expect_counts(std::int64_t elements) {
 }
 
 TEST(Counted, IndicesAndCountersOfEverySize) {
-  for (const std::int64_t elements : {2, 100, 1000, 20000}) {
+  for (const std::int64_t elements : {2, 13, 100, 1000, 20000}) {
     expect_counts<std::uint8_t, std::int64_t>(elements);
     expect_counts<std::uint16_t, std::uint16_t>(elements);
     expect_counts<std::uint64_t, std::int16_t>(elements);
