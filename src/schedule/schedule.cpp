@@ -48,7 +48,7 @@ constexpr std::int64_t kMostColumns = 32;      // times the lanes
 constexpr std::int64_t kManyColumns = 4096;    // points of kept axes that share the lanes: enough
 constexpr std::int64_t kChainChunk =
     32768;                               // elements of a scan's chunk, read twice: within the second cache
-constexpr std::int64_t kMostSlab = 128;  // elements behind a lane of a bunch
+constexpr std::int64_t kMostSlab = 256;  // elements behind a lane of a bunch
 constexpr std::int64_t kShortSlab = 16;  // … of which a grid item has more
 constexpr std::int64_t kSlabsBunch = 64, kShortSlabsBunch = 256;  // lanes of a grid item
 constexpr std::int64_t kBunchBytes = 96 << 10;  // of all tiles of such an item: little of the second cache

@@ -451,8 +451,8 @@ TEST(Schedule, ShortRowsWithResultsAreTurned) {
   EXPECT_EQ(form({{500000, false}, {26, true}}, 1, false), Form::Rows);
   EXPECT_EQ(form({{500000, false}, {60, true}}, 1, true), Form::Rows);
   EXPECT_EQ(form({{190650, false}, {22, true}, {2, false}}, 2, true), Form::Bunch);
-  EXPECT_NE(form({{1000, false}, {4000, true}, {2, false}}, 2, true), Form::Bunch)
-      << "a slab of many elements";
+  EXPECT_EQ(form({{32769, false}, {3, true}, {32, false}, {2, true}}, 2, true), Form::Bunch);
+  EXPECT_NE(form({{1000, false}, {4000, true}, {2, false}}, 2, true), Form::Bunch) << "a long slab";
 }
 
 /// Columns of halves are written past the caches by lines, or not so.
