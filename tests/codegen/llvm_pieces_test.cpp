@@ -66,6 +66,28 @@ TEST(LlvmPieces, RowsAndColumnsInBetweenOnEveryTarget) {
     }
 }
 
+TEST(LlvmPieces, ElementsApartOnEveryTarget) {
+  KILN_NEEDS_CPU();
+  for (const DType dtype : {DType::Int8, DType::BFloat16, DType::Float32, DType::Float64})
+    for (const std::int64_t row : {2, 3, 4, 5, 9}) {
+      const Tensor x = images(dtype, {5003, row});
+      const auto made = [&] {
+        return std::vector<Tensor>{x.T() + x.reshape({row, 5003}), x(all(), range(1, 2)) * 2};
+      };
+      std::vector<std::vector<std::byte>> want;
+      {
+        const ConfigScope scope("", Mode::Interpret);
+        for (const Tensor& t : made()) want.push_back(bytes_of(t));
+      }
+      for (const std::string& target : testing::cpu_targets()) {
+        const ConfigScope scope(target);
+        const std::vector<Tensor> got = made();
+        for (std::size_t k = 0; k < got.size(); ++k)
+          EXPECT_EQ(bytes_of(got[k]), want[k]) << target << " " << name(dtype) << " rows of " << row;
+      }
+    }
+}
+
 std::string llvm_ir_of(const Tensor& made) {
   const testing::TemporaryDirectory directory;
   clear_memory_caches();

@@ -190,6 +190,7 @@ class FunctionEmitter {
   void unknown_loop(llvm::function_ref<void()> loop);
   void add_pieces(Window& w, Value* offsets, Value* active);
   void add_last_pieces(Window& w);
+  void ask_about_four(Window& w);
   void add_piece(WindowPieces& p, int k, DType type);
   Value* register_order(const WindowPieces& p, DType type);
   Value* load_piece(const WindowPieces& p, int k, Value* at, DType type);
@@ -212,9 +213,10 @@ class FunctionEmitter {
   };
   bool is_steady(DType type, ExprId e);
   const Window& steady_window(DType type, ExprId stride);
-  Value* strided_load(Value* base, const Window& w, Value* bit, DType type);
+  Value* strided_load(Value* base, const Window& w, Value* bit, DType type,
+                      llvm::function_ref<Value*()> otherwise);
   bool has_registers(DType type) const;
-  Value* from_registers(const Window& w, Value* base, Value* bit, DType type);
+  Value* from_registers(llvm::ArrayRef<WindowPieces> pieces, Value* base, Value* bit, DType type);
   Value* wide_elements(const WindowPart& part, Value* at);
   Value* narrow_elements(const WindowPart& part, Value* at);
 

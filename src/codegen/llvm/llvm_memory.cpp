@@ -270,7 +270,7 @@ Value* FunctionEmitter::apart(const ExprNode& n, E stride, Value* mask, Value* b
   if (mask || !stride || !is_steady(n.type, stride.id)) return each();
   const Window& w = steady_window(n.type, stride.id);
   Value* base = b_.CreateGEP(t, buffers_[n.imm], scalar(n.a));
-  return branch(w.fits, [&] { return strided_load(base, w, bit, n.type); }, each);
+  return strided_load(base, w, bit, n.type, each);
 }
 
 /// A load whose predicate holds on no lane reads zero_memory(): for an address beyond the buffer, perhaps of

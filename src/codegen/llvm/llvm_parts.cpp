@@ -177,7 +177,7 @@ Value* FunctionEmitter::parts_load(const ExprNode& n, const LaneSplit& split, co
 bool FunctionEmitter::is_steady(DType type, ExprId e) {
   const std::int64_t size = size_of(type);
   if (at_.depth_of(e) != 0) return false;
-  if (has_registers(type)) return size <= 2 && lanes_ >= 8 && lanes_ * size <= kWindowBytes;
+  if (has_registers(type)) return lanes_ >= 8 && lanes_ * size <= (size <= 2 ? 1 : 4) * kWindowBytes;
   return target_.vector_bytes >= 32 && lanes_ >= 4 && lanes_ * size <= 4 * kWindowBytes;
 }
 
@@ -194,23 +194,32 @@ const FunctionEmitter::Window& FunctionEmitter::steady_window(DType type, ExprId
   Value* offsets = b_.CreateMul(b_.CreateVectorSplat(count, step), llvm::ConstantVector::get(lanes));
   Window w{stride, kNoExpr, type};
   if (has_registers(type))
-    add_pieces(w, offsets, nullptr);
+    add_pieces(w, offsets, nullptr), add_last_pieces(w);
   else
     add_parts(w, offsets, nullptr);
   steady_windows_.push_back({stride, lanes_, std::move(w)});
   return steady_windows_.back().window;
 }
 
-/// The elements of such a window from a base on; zeros where `bit` is false (null: it is not).
-Value* FunctionEmitter::strided_load(Value* base, const Window& w, Value* bit, DType type) {
-  if (has_registers(type)) {
-    Value* loaded = from_registers(w, base, bit, type);
-    return b_.CreateBitCast(loaded, vec(memory_type(c_, type)));
-  }
-  return elements_of_parts(w, type, [&](const WindowPart& part) {
-    return b_.CreateSelect(combine(part.any, bit), b_.CreateGEP(memory_type(c_, type), base, part.first),
-                           zero_memory());
-  });
+/// The elements of such a window from a base on; zeros where `bit` is false (null: it is not). `otherwise`:
+/// those that no window has.
+Value* FunctionEmitter::strided_load(Value* base, const Window& w, Value* bit, DType type,
+                                     llvm::function_ref<Value*()> otherwise) {
+  llvm::Type* as_in_memory = vec(memory_type(c_, type));
+  const auto of_pieces = [&](llvm::ArrayRef<WindowPieces> pieces) {
+    return b_.CreateBitCast(from_registers(pieces, base, bit, type), as_in_memory);
+  };
+  if (has_registers(type))
+    return branch(
+        w.fits, [&] { return of_pieces(w.pieces); },
+        [&] { return branch(w.fits_four, [&] { return of_pieces(w.four); }, otherwise); });
+  const auto of_parts = [&] {
+    return elements_of_parts(w, type, [&](const WindowPart& part) {
+      return b_.CreateSelect(combine(part.any, bit), b_.CreateGEP(memory_type(c_, type), base, part.first),
+                             zero_memory());
+    });
+  };
+  return branch(w.fits, of_parts, otherwise);
 }
 
 Value* FunctionEmitter::wide_elements(const WindowPart& part, Value* at) {

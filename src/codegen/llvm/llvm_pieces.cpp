@@ -89,14 +89,8 @@ void FunctionEmitter::add_pieces(Window& w, Value* offsets, Value* active) {
   w.width = b_.CreateSelect(w.any, w.width, b_.getInt64(0));
 }
 
-/// The last two pieces, before the loop of windows that are not known to fit into two.
+/// The last two pieces, here.
 void FunctionEmitter::add_last_pieces(Window& w) {
-  if (w.fits_four) return;
-  llvm::IRBuilder<>::InsertPointGuard guard(b_);
-  if (unknown_at_)
-    b_.SetInsertPoint(unknown_at_);
-  else if (depth() > at_.lanes_depth())
-    b_.SetInsertPoint(scopes_[static_cast<std::size_t>(at_.lanes_depth()) + 1].preheader_end);
   w.fits_four = b_.getTrue();
   for (WindowPieces p : w.pieces) {
     add_piece(p, 2, w.type);
@@ -105,6 +99,17 @@ void FunctionEmitter::add_last_pieces(Window& w) {
     p.whole_order = register_order(p, w.type);
     w.four.push_back(p);
   }
+}
+
+/// The same before the loop of windows that are not known to fit into two.
+void FunctionEmitter::ask_about_four(Window& w) {
+  if (w.fits_four) return;
+  llvm::IRBuilder<>::InsertPointGuard guard(b_);
+  if (unknown_at_)
+    b_.SetInsertPoint(unknown_at_);
+  else if (depth() > at_.lanes_depth())
+    b_.SetInsertPoint(scopes_[static_cast<std::size_t>(at_.lanes_depth()) + 1].preheader_end);
+  add_last_pieces(w);
 }
 
 /// The places of a whole register's elements in two pieces.
@@ -180,12 +185,12 @@ Value* FunctionEmitter::known_window_load(const ExprNode& n, const LaneSplit& sp
   return joined_registers(registers, n.type);
 }
 
-/// The elements of a window from a base on, of four pieces where they were asked about; zeros where `bit` is
-/// false (null: it is not).
-Value* FunctionEmitter::from_registers(const Window& w, Value* base, Value* bit, DType type) {
+/// The elements of a window's pieces from a base on; zeros where `bit` is false (null: it is not).
+Value* FunctionEmitter::from_registers(llvm::ArrayRef<WindowPieces> pieces, Value* base, Value* bit,
+                                       DType type) {
   llvm::Type* t = memory_type(c_, type);
   llvm::SmallVector<Value*, 4> registers;
-  for (const WindowPieces& p : w.fits_four ? w.four : w.pieces) {
+  for (const WindowPieces& p : pieces) {
     Value *order = p.whole_order, *first = b_.CreateGEP(t, base, p.first);
     const auto piece = [&](int k) {
       // Beyond the buffer even a load of no lanes takes long.

@@ -109,7 +109,7 @@ FunctionEmitter::Window& FunctionEmitter::window_of(const ExprNode& n, const Lan
 Value* FunctionEmitter::window_load(const ExprNode& n, const LaneSplit& split, const Condition& on,
                                     Value* mask) {
   const bool known = reach_ != Reach::Unknown && window_of(n, split, on.lanes).asked;
-  if (!known && has_registers(n.type)) add_last_pieces(window_of(n, split, on.lanes));
+  if (!known && has_registers(n.type)) ask_about_four(window_of(n, split, on.lanes));
   const Window w = window_of(n, split, on.lanes);
   prefetch_jump(n, split, w);
   llvm::Type* t = memory_type(c_, n.type);
@@ -135,7 +135,7 @@ Value* FunctionEmitter::window_load(const ExprNode& n, const LaneSplit& split, c
     for (const WindowPieces& p : w.four)
       for (Value* start : p.starts)
         prefetch(b_.CreateGEP(t, base, b_.CreateAdd(p.first, start)), 1, d.ahead_param, false);
-  const auto from_window = [&] { return where_on(from_registers(w, base, bit_of(on), n.type)); };
+  const auto from_window = [&] { return where_on(from_registers(w.four, base, bit_of(on), n.type)); };
   return branch(w.fits_four, from_window,
                 [&] { return gather(b_.CreateGEP(t, base, offsets), t, n.type, mask); });
 }
