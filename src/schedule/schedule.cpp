@@ -396,7 +396,7 @@ Schedule schedule_pairs(const Facts& f, const Target& t, Schedule s, const Exten
 /// Operands that are contiguous along another axis than the last go through tiles of scratch memory; false
 /// where there are none, or their runs are too short.
 bool tile_operands(const Facts& f, int lanes, Schedule& s) {
-  if (f.states > 0 || f.across < 0 || f.last_run < lanes || f.across_run < kLeastTile) return false;
+  if (f.states > 0 || f.across < 0 || 2 * f.last_run < lanes || f.across_run < kLeastTile) return false;
   s.form = Form::Tiles;
   s.lanes = s.stream ? std::clamp(kLine / f.out_narrowest, lanes, 4 * lanes) : lanes;
   s.block = s.run = tile_side(f.across_bytes);
