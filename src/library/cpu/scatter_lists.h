@@ -11,8 +11,6 @@
 
 namespace kiln::cpu {
 
-constexpr std::int64_t kListsAhead = 4;  // from which values are asked for
-
 /// The values that meet each destination, in their order: `first` of them, then what is `next` to each; -1
 /// ends. For each outer position.
 struct ValueLists {
@@ -78,16 +76,7 @@ class ListedRow {
     }
   }
 
-  /// Asks for the value that a list begins with: no processor foresees where it lies.
-  void fetch(const T* values, std::int64_t first, std::int64_t from, std::int64_t to) const {
-    if (first < 0) return;
-    const auto* const row = values + first * call_.values.strides[call_.axis] + from * step(call_.values);
-    const std::int64_t bytes = std::min<std::int64_t>((to - from) * sizeof(T), kFetchedBytes);
-    for (std::int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(reinterpret_cast<const char*>(row) + i);
-  }
-
  private:
-  static constexpr std::int64_t kFetchedBytes = 1024;
   static constexpr std::int64_t kAtOnce = 1024;  // elements: they stay in the first cache
   static constexpr std::int64_t kValues = 32;    // of a list, together
 
@@ -135,7 +124,6 @@ void write_lists(const Scatter& call, std::byte* memory) {
       const std::int64_t from = cut.run * part / cut.parts, to = cut.run * (part + 1) / cut.parts;
       const std::int64_t behind = extent * (range + 1) / ranges;
       for (std::int64_t p = extent * range / ranges; p < behind; ++p) {
-        if (p + kListsAhead < behind) row.fetch(values, first[p + kListsAhead], from, to);
         row.write(x + p * call.x.strides[axis], values, next, first[p], from, to,
                   static_cast<T*>(call.out) + (o * extent + p) * cut.run);
       }
