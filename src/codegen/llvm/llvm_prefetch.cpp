@@ -8,8 +8,9 @@
 namespace kiln::codegen {
 
 constexpr std::uint64_t kPrefetchBytes = 2048;
-constexpr std::uint64_t kVectorsAhead = 16;  // iterations of a loop inside the Vector loop
-constexpr std::uint64_t kRowsAhead = 2;      // iterations of a loop around it, of a row each
+constexpr std::uint64_t kVectorsAhead =
+    64;  // iterations of a loop inside the Vector loop, of its quarter at most
+constexpr std::uint64_t kRowsAhead = 2;  // iterations of a loop around it, of a row each
 constexpr std::int64_t kLineBytes = 64;
 
 /// Asks for the lines that this stream will read some iterations later: with long bodies the hardware's own
@@ -65,12 +66,18 @@ Value* FunctionEmitter::later_jump(const ExprNode& n, ExprId index, Value* first
   if (l.kind != LoopKind::Grid && l.kind != LoopKind::Serial) return nullptr;
   Value* const here = scopes_[depth_of_loop].index;
   Value* const end = l.kind == LoopKind::Grid ? static_cast<Value*>(fn_->getArg(2)) : scalar(l.extent);
-  const std::uint64_t ahead = d > at_.lanes_depth() ? kVectorsAhead : kRowsAhead;
-  Value* later = nullptr;
+  Value *ahead = b_.getInt64(kRowsAhead), *later = nullptr;
+  if (d > at_.lanes_depth()) {
+    llvm::IRBuilder<>::InsertPointGuard guard(b_);
+    b_.SetInsertPoint(scopes_[depth_of_loop].preheader_end);
+    ahead =
+        b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, b_.CreateLShr(end, 2), b_.getInt64(kVectorsAhead));
+    ahead = b_.CreateBinaryIntrinsic(llvm::Intrinsic::smax, ahead, b_.getInt64(1));
+  }
   {
     llvm::IRBuilder<>::InsertPointGuard guard(b_);
     if (d < depth()) b_.SetInsertPoint(scopes_[depth_of_loop + 1].preheader_end);
-    later = b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, b_.CreateNSWAdd(here, b_.getInt64(ahead)),
+    later = b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, b_.CreateNSWAdd(here, ahead),
                                      b_.CreateNSWSub(end, b_.getInt64(1)));
   }
   const std::vector<Value*> scalars = scalar_, vectors = vector_;
