@@ -137,7 +137,7 @@ class FunctionEmitter {
   /// With registers of masks: the same, as pieces of adjacent memory of up to 64 bytes (llvm_pieces.cpp).
   struct WindowPieces {
     static constexpr int kMost = 4;
-    Value *any, *first;          // whether there is an element; offset of the first from the base
+    Value *any, *first, *last;   // whether there is an element; offset of the first; of the last from there
     Value* starts[kMost] = {};   // of the pieces: elements behind the first
     Value* there[kMost] = {};    // whether there is such a piece
     Value* masks[kMost] = {};    // of its elements up to the last

@@ -19,7 +19,8 @@ constexpr std::int64_t kFar = std::int64_t{1} << 62;
 // lanes that are off, or have their piece, are gone.
 constexpr std::uint32_t kFarAway = 0x3fffffff, kGone = 0x7fffffff;
 
-/// The next piece of those that begin behind the first.
+/// The next piece, from the least place that is left on. What lies between two pieces is memory of the array:
+/// a piece is read whole where another follows it, else up to the last element.
 void FunctionEmitter::add_piece(WindowPieces& p, int k, DType type) {
   const auto elements = static_cast<std::uint32_t>(kPieceBytes / size_of(type));
   const auto count = llvm::cast<FixedVectorType>(p.left->getType())->getNumElements();
@@ -31,9 +32,9 @@ void FunctionEmitter::add_piece(WindowPieces& p, int k, DType type) {
   if (k > 0) start = b_.CreateSelect(p.there[k], start, b_.getInt32(0));
   Value* from_start = k == 0 ? p.left : b_.CreateSub(p.left, each(start));
   Value* here = b_.CreateICmpULT(from_start, each_number(elements));
-  Value* last = b_.CreateIntMaxReduce(b_.CreateSelect(here, from_start, each_number(0)), false);
-  Value* bits = b_.CreateLShr(b_.getInt64(~std::uint64_t{0}),
-                              b_.CreateSub(b_.getInt64(63), b_.CreateZExt(last, i64())));
+  Value* last = b_.CreateZExt(b_.CreateSub(p.last, start), i64());
+  last = b_.CreateBinaryIntrinsic(llvm::Intrinsic::umin, last, b_.getInt64(elements - 1));
+  Value* bits = b_.CreateLShr(b_.getInt64(~std::uint64_t{0}), b_.CreateSub(b_.getInt64(63), last));
   bits = b_.CreateTrunc(bits, b_.getIntNTy(elements));
   p.masks[k] = b_.CreateSelect(p.there[k], bits, llvm::Constant::getNullValue(bits->getType()));
   p.starts[k] = b_.CreateZExt(start, i64());
@@ -45,7 +46,9 @@ void FunctionEmitter::add_piece(WindowPieces& p, int k, DType type) {
 
 /// Whether no lane is left without a piece.
 static Value* has_all(llvm::IRBuilder<>& b, Value* left) {
-  return b.CreateICmpEQ(b.CreateIntMinReduce(left, false), b.getInt32(kGone));
+  const auto count = llvm::cast<FixedVectorType>(left->getType())->getNumElements();
+  Value* some = b.CreateICmpNE(left, b.CreateVectorSplat(count, b.getInt32(kGone)));
+  return b.CreateNot(b.CreateOrReduce(some));
 }
 
 /// The first two pieces of each register's lanes. `offsets`: of the lanes from a base; `active`: the lanes
@@ -73,9 +76,11 @@ void FunctionEmitter::add_pieces(Window& w, Value* offsets, Value* active) {
     behind = b_.CreateBinaryIntrinsic(llvm::Intrinsic::umin, behind, each(kFarAway));
     p.left = b_.CreateTrunc(behind, vec_of(b_.getInt32Ty(), static_cast<int>(count)));
     if (on) p.left = b_.CreateSelect(on, p.left, b_.CreateVectorSplat(count, b_.getInt32(kGone)));
-    Value* last = on ? b_.CreateSelect(on, own, each(-kFar)) : own;
+    Value* there = on ? b_.CreateSelect(on, p.left, b_.CreateVectorSplat(count, b_.getInt32(0))) : p.left;
+    p.last = b_.CreateIntMaxReduce(there, false);
     least = b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, least, first);
-    most = b_.CreateBinaryIntrinsic(llvm::Intrinsic::smax, most, b_.CreateIntMaxReduce(last, true));
+    most = b_.CreateBinaryIntrinsic(llvm::Intrinsic::smax, most,
+                                    b_.CreateAdd(p.first, b_.CreateZExt(p.last, i64())));
     add_piece(p, 0, w.type);
     add_piece(p, 1, w.type);
     w.fits = b_.CreateAnd(w.fits, has_all(b_, p.left));
