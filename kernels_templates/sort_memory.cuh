@@ -1,7 +1,7 @@
 // Rows of a block from memory to the registers of its threads, and back: by way of shared memory, so that
 // neighbouring threads access neighbouring elements; or, where a row has several threads and lies along
-// vectors, without it, since which items of a row a thread begins with does not matter. After sort_pairs.cuh;
-// the text before gives kEach, kFirst, kPaired and kLength: see sort_tiles.cuh.
+// vectors, into registers at once, since which items of a row a thread begins with does not matter. After
+// sort_pairs.cuh; the text before gives kEach, kFirst, kPaired and kLength: see sort_tiles.cuh.
 #pragma once
 
 constexpr int kTileThreads = 256, kTile = kTileThreads * kEach, kSets = kPaired ? 2 : 1;
@@ -424,52 +424,104 @@ __device__ __forceinline__ void stage_tile(uint4* memory, H (&x)[kEach], const R
                 [&](const H& item) { return Order::Staged(Order::out(Item(item), rows.descending)); });
 }
 
-/// A thread's items of a row that are kept, as `made` of them, from its place in the row on: by vectors of so
-/// many bytes.
+/// What a thread has of its warp's items that are kept, which are adjacent in memory: `mine` from `first` on,
+/// of `all`.
+struct Share {
+  int64 begin;  // of the warp's, in the output
+  int first, mine, all;
+  bool whole;  // threads have as many items as they have registers for
+
+  __device__ __forceinline__ Share(int64 first_row, int there, int kept, int log_team) {
+    const int lane = threadIdx.x & 31, warp = threadIdx.x & ~31, log_rows = 5 - log_team,
+              row = threadIdx.x >> log_team, at = (threadIdx.x & ((1 << log_team) - 1)) * kEach;
+    mine = row < there ? greater(kept - at, 0) : 0;
+    whole = kept % kEach == 0;
+    if (log_rows >= 0) {  // whole rows
+      const int warp_row = warp >> log_team,
+                rows = there - warp_row < 1 << log_rows ? there - warp_row : 1 << log_rows;
+      begin = (first_row + warp_row) * kept;
+      first = (row - warp_row) * kept + at;
+      all = greater(rows, 0) * kept;
+    } else {  // a part of one
+      const int warp_at = at - lane * kEach, left = greater(kept - warp_at, 0);
+      begin = (first_row + row) * kept + warp_at;
+      first = lane * kEach;
+      all = row >= there ? 0 : left < 32 * kEach ? left : 32 * kEach;
+    }
+  }
+};
+
+/// Where vector v of a warp's part of shared memory is: threads that store lines of their own use different
+/// banks.
+template <int Bytes>
+__device__ __forceinline__ constexpr int swapped(int v) {
+  constexpr int kOfLine = 128 / Bytes;
+  return v ^ (v / kOfLine & kOfLine - 1);
+}
+
+/// Whether a warp's items pass through its part of shared memory, so that adjacent threads store adjacent
+/// vectors. (A device stores half a sector no faster than a whole one. What a thread has of shorter elements
+/// is few sectors, and of longer ones takes longer to sort.)
+constexpr bool kStaged = sizeof(Bits) == 4;
+
+/// A warp's items to memory, as `made` of them: by vectors of so many bytes.
 template <int Bytes, class T, class F>
-__device__ __forceinline__ void store_items(T* row, int first, int kept, F made) {
-  constexpr int L = greater(Bytes / int(sizeof(T)), 1);
+__device__ __forceinline__ void store_items(T* to, T* staged, const Share& s, F made) {
+  constexpr int L = greater(Bytes / int(sizeof(T)), 1), kVector = L * int(sizeof(T));
 #pragma unroll
   for (int e = 0; e < kEach; e += L) {
-    if (first + e >= kept) continue;
+    if (e >= s.mine) continue;
+    const int v = (s.first + e) / L;
+    T* const at = kStaged && s.whole ? staged + swapped<kVector>(v) * L : to + v * L;
     if constexpr (L == 1) {
-      row[first + e] = made(e);
+      *at = made(e);
     } else {
       vec<T, L> y;
 #pragma unroll
       for (int v = 0; v < L; ++v) y.at[v] = made(e + v < kEach ? e + v : 0);
-      store(row + first + e, y);
+      store(at, y);
     }
+  }
+  if (kStaged && s.whole) {
+    __syncwarp();
+#pragma unroll 4
+    for (int v = threadIdx.x & 31; v < s.all / L; v += 32) {
+      const T* const at = staged + swapped<kVector>(v) * L;
+      if constexpr (L == 1)
+        to[v] = *at;
+      else
+        store(to + v * L, load<L>(at));
+    }
+    __syncwarp();
   }
 }
 template <class T, class F>
-__device__ __forceinline__ void store_items(int bytes, T* row, int first, int kept, F made) {
+__device__ __forceinline__ void store_items(int bytes, T* to, T* staged, const Share& s, F made) {
   if (bytes == 16)
-    store_items<16>(row, first, kept, made);
+    store_items<16>(to, staged, s, made);
   else if (bytes == 8)
-    store_items<8>(row, first, kept, made);
+    store_items<8>(to, staged, s, made);
   else if (bytes == 4)
-    store_items<4>(row, first, kept, made);
+    store_items<4>(to, staged, s, made);
   else
-    store_items<1>(row, first, kept, made);
+    store_items<1>(to, staged, s, made);
 }
-/// The block's rows to memory without a way through the block's.
+/// The block's rows to memory by way of each warp's, or without one.
 template <bool Paired, class H>
-__device__ __forceinline__ void write_direct(Out* out, H (&x)[kEach], const Rows& rows,
+__device__ __forceinline__ void write_direct(uint4* memory, Out* out, H (&x)[kEach], const Rows& rows,
                                              const Reading& reading, int64 first_row, int there, int kept,
                                              int log_padded, int log_rows) {
-  const int log_team = log_padded - log_of(kEach), row = threadIdx.x >> log_team, half = 1 << log_rows >> 1,
-            first = (threadIdx.x & ((1 << log_team) - 1)) * kEach;
-  Out* const mine = out + (first_row + row) * rows.kept;
-  if (first >= kept) return;
+  const int log_team = log_padded - log_of(kEach), half = 1 << log_rows >> 1;
+  if (kStaged && log_team > 5) __syncthreads();  // rows of several warps have exchanged their items there
+  Out* const staged = (Out*)memory + (threadIdx.x & ~31) * kEach;
+  const Share s(first_row, there, kept, log_team);
   if constexpr (Paired) {
     elements_of_pairs(x, rows.descending);
-    if (row < there) store_items(reading.stored, mine, first, kept, [&](int e) { return Bits(x[e]); });
-    if (row + half < there)
-      store_items(reading.stored, mine + half * rows.kept, first, kept,
-                  [&](int e) { return Bits(x[e] >> 16); });
-  } else if (row < there) {
-    store_items(reading.stored, mine, first, kept,
+    store_items(reading.stored, out + s.begin, staged, s, [&](int e) { return Bits(x[e]); });
+    const Share other(first_row + half, there - half, kept, log_team);
+    store_items(reading.stored, out + other.begin, staged, other, [&](int e) { return Bits(x[e] >> 16); });
+  } else {
+    store_items(reading.stored, out + s.begin, staged, s,
                 [&](int e) { return Order::out(Item(x[e]), rows.descending); });
   }
 }

@@ -159,7 +159,7 @@ extern "C" __global__ void __launch_bounds__(256, kResidentTiles)
     sort_across_threads(x, (Held*)memory, padded / kEach, kept_threads);
   }
   if (kLength == 0 && reading.stored > 0)
-    write_direct<kPaired>(out, x, rows, reading, first_row, there, kept, log_padded, log_rows);
+    write_direct<kPaired>(memory, out, x, rows, reading, first_row, there, kept, log_padded, log_rows);
   else
     write_staged(memory, runs, out, in, values, x, rows, first, distance, first_row, there, kept, log_padded,
                  log_rows);
