@@ -82,6 +82,32 @@ typedef KILN_ORDER Order;
 typedef Order::Item Item;
 typedef Order::Out Out;
 
+/// Items in registers: none narrower than a register.
+template <class T>
+struct held {
+  typedef T type;
+};
+template <>
+struct held<uint8> {
+  typedef uint32 type;
+};
+template <>
+struct held<uint16> {
+  typedef uint32 type;
+};
+typedef held<Item>::type Held;
+
+/// The item of the lane whose number differs in `mask`.
+__device__ __forceinline__ uint32 from_lane(uint32 x, int mask) {
+  return __shfl_xor_sync(0xffffffffu, x, mask);
+}
+__device__ __forceinline__ uint64 from_lane(uint64 x, int mask) {
+  return __shfl_xor_sync(0xffffffffu, x, mask);
+}
+__device__ __forceinline__ Wide from_lane(Wide x, int mask) {
+  return {from_lane(x.key, mask), from_lane(x.position, mask)};
+}
+
 /// Where float64 has the rate that Order::numbers is for: one comparison of two numbers instead of two pairs
 /// of 32 bits each, for the lesser and for the greater item.
 #if __CUDA_ARCH__ == 800 || __CUDA_ARCH__ == 900 || __CUDA_ARCH__ == 1000
@@ -161,4 +187,37 @@ __device__ __forceinline__ void put(Out* out, Bits* values, const Bits* in, cons
   if (kValues)
     begin_out(values, rows, row)[i * rows.inner] =
         begin_in(in, rows, row)[Order::position(item) * rows.stride];
+}
+
+/// Of a row's results those that `is` holds for, which stand one after the other, become the first such
+/// elements of the row. A warp's work.
+template <class F>
+__device__ __forceinline__ void mend(Bits* results, int64 apart, int kept, const Bits* row, const Rows& rows,
+                                     F is) {
+  const int lane = threadIdx.x & 31;
+  int begin = 0, count = 0;
+  for (int first = 0; first < kept; first += 32) {
+    const int i = first + lane;
+    const uint32 here = __ballot_sync(0xffffffffu, i < kept && is(results[(i < kept ? i : 0) * apart]));
+    if (count == 0 && here) begin = first + __ffs(int(here)) - 1;
+    count += __popc(here);
+  }
+  int met = 0;
+  for (int first = 0; met < count; first += 32) {
+    const int i = first + lane;
+    const Bits element = row[(i < rows.length ? i : 0) * rows.stride];
+    const bool chosen = i < rows.length && is(element);
+    const uint32 here = __ballot_sync(0xffffffffu, chosen);
+    const int number = met + __popc(here & ((1u << lane) - 1));
+    if (chosen && number < count) results[(begin + number) * apart] = element;
+    met += __popc(here);
+  }
+}
+/// A row whose first `kept` results have been written: zeros and NaN in the order of their positions.
+__device__ __forceinline__ void mend_row(Bits* out, const Bits* in, const Rows& rows, int64 row, int kept) {
+  Bits* const results = begin_out(out, rows, row);
+  const Bits* const source = begin_in(in, rows, row);
+  mend(results, rows.inner, kept, source, rows,
+       [](Bits x) { return Bits(x & ~element<Element>::sign) == 0; });
+  mend(results, rows.inner, kept, source, rows, [](Bits x) { return is_nan<Element>(x); });
 }

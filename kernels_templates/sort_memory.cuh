@@ -8,21 +8,6 @@ constexpr int kTileThreads = 256, kTile = kTileThreads * kEach, kSets = kPaired 
 constexpr bool kLongRows = kEach > 16;  // rows are longer than kEach then
 constexpr int kRowsOfThread = kLength > 0 ? kEach / (kLength > 0 ? kLength : 1) : 0;
 
-/// Items in registers: none narrower than a register.
-template <class T>
-struct held {
-  typedef T type;
-};
-template <>
-struct held<uint8> {
-  typedef uint32 type;
-};
-template <>
-struct held<uint16> {
-  typedef uint32 type;
-};
-typedef held<Item>::type Held;
-
 /// What adjacent elements are read as.
 template <int Bytes>
 struct whole {
@@ -365,40 +350,12 @@ __device__ __forceinline__ bool read_direct(H (&x)[kEach], const Bits* in, const
   }
 }
 
-/// Of a row's results those that `is` holds for, which stand one after the other, become the first such
-/// elements of the row. A warp's work.
-template <class F>
-__device__ __forceinline__ void mend(Bits* results, int64 apart, int kept, const Bits* row, const Rows& rows,
-                                     F is) {
-  const int lane = threadIdx.x & 31;
-  int begin = 0, count = 0;
-  for (int first = 0; first < kept; first += 32) {
-    const int i = first + lane;
-    const uint32 here = __ballot_sync(0xffffffffu, i < kept && is(results[(i < kept ? i : 0) * apart]));
-    if (count == 0 && here) begin = first + __ffs(int(here)) - 1;
-    count += __popc(here);
-  }
-  int met = 0;
-  for (int first = 0; met < count; first += 32) {
-    const int i = first + lane;
-    const Bits element = row[(i < rows.length ? i : 0) * rows.stride];
-    const bool chosen = i < rows.length && is(element);
-    const uint32 here = __ballot_sync(0xffffffffu, chosen);
-    const int number = met + __popc(here & ((1u << lane) - 1));
-    if (chosen && number < count) results[(begin + number) * apart] = element;
-    met += __popc(here);
-  }
-}
 /// The block's rows, whose results have been written: zeros and NaN in the order of their positions.
 __device__ __forceinline__ void mend_rows(Bits* out, const Bits* in, const Rows& rows, int64 first_row,
                                           int there, int kept) {
 #pragma unroll 1
-  for (int r = threadIdx.x / 32; r < there; r += blockDim.x / 32) {
-    Bits* const results = begin_out(out, rows, first_row + r);
-    const Bits* const row = begin_in(in, rows, first_row + r);
-    mend(results, rows.inner, kept, row, rows, [](Bits x) { return Bits(x & ~element<Element>::sign) == 0; });
-    mend(results, rows.inner, kept, row, rows, [](Bits x) { return is_nan<Element>(x); });
-  }
+  for (int r = threadIdx.x / 32; r < there; r += blockDim.x / 32)
+    mend_row(out, in, rows, first_row + r, kept);
 }
 
 template <bool Paired, class H>

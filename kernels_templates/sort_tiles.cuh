@@ -18,15 +18,6 @@
 // Rows of few elements, of which a thread has whole ones, have a constant length: kLength (0: any).
 #pragma once
 
-__device__ __forceinline__ uint32 from_lane(uint32 x, int mask) {
-  return __shfl_xor_sync(0xffffffffu, x, mask);
-}
-__device__ __forceinline__ uint64 from_lane(uint64 x, int mask) {
-  return __shfl_xor_sync(0xffffffffu, x, mask);
-}
-__device__ __forceinline__ Wide from_lane(Wide x, int mask) {
-  return {from_lane(x.key, mask), from_lane(x.position, mask)};
-}
 /// A thread's rows of kLength items, each by Batcher's merge exchange (Knuth, 5.2.2, algorithm M), which has
 /// few comparisons for any number: 9 of 5 items.
 template <int P, int Q, int R, int D>

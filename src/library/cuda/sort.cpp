@@ -18,13 +18,15 @@ namespace {
 
 using library::Sort;
 
-constexpr std::int64_t kTileBytes = 32 << 10;  // of items in a block's registers, or shared memory
-constexpr std::int64_t kMostByThread = 16;     // items in registers
-constexpr std::int64_t kMostByWords = 32;      // likewise, of a register each, of rows longer than that
-constexpr std::int64_t kMostOfRow = 36;        // likewise, of whole rows, of one or two registers each
-constexpr std::int64_t kChunk = 2048;          // items that a block merges
-constexpr std::int64_t kThreads = 256;         // of every block
-constexpr std::int64_t kCounted = 16384;       // elements whose digits a block counts
+constexpr std::int64_t kTileBytes = 32 << 10;   // of items in a block's registers, or shared memory
+constexpr std::int64_t kMostByThread = 16;      // items in registers
+constexpr std::int64_t kMostByWords = 32;       // likewise, of a register each, of rows longer than that
+constexpr std::int64_t kMostOfRow = 36;         // likewise, of whole rows, of one or two registers each
+constexpr std::int64_t kChunk = 2048;           // items that a block merges
+constexpr std::int64_t kThreads = 256;          // of every block
+constexpr std::int64_t kCounted = 16384;        // elements whose digits a block counts
+constexpr std::int64_t kLanes = 32;             // of a warp, which selects as many items of a row at most
+constexpr std::int64_t kLeastSelecting = 2048;  // rows, for enough warps
 constexpr std::int64_t kMostPositions = std::int64_t{1} << 30;  // that keys of 32 bits leave room for
 constexpr std::int64_t kMostByRadix = std::int64_t{1} << 30;    // elements, whose counts fit beside two flags
 
@@ -40,7 +42,7 @@ std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; 
 
 /// What rows are sorted as, and how.
 struct Items {
-  enum class Way { Tiles, Merge, Radix };
+  enum class Way { Tiles, Select, Merge, Radix };
   const char* order = "KeyAlone";
   bool paired = false;  // two keys a register
   std::int64_t bytes, by_thread, tile;
@@ -59,6 +61,11 @@ struct Items {
     }
     by_thread = by_thread_of(bytes);
     tile = kThreads * by_thread;
+    if (selects(call)) {
+      way = Way::Select;
+      first = by_thread;
+      return;
+    }
     paired = halves && bytes <= 2 && length <= tile;
     if (bytes <= 4 && length > kMostByWords && length <= tile) by_thread = kMostByWords;
     // Whole rows, as many as a power of two; of so many elements anyway threads have whole rows.
@@ -91,6 +98,16 @@ struct Items {
       bytes = 16;
     }
   }
+  /// Whether a warp soon has met what it keeps of a row. Networks put more elements in order, but take two of
+  /// 16 bits at once, and those of 32 bits with few instructions.
+  bool selects(const Sort& call) const {
+    constexpr std::int64_t kLong = 480, kHalfAsLong = 256, kFew = 8;
+    const std::int64_t length = call.in.dims[call.axis];
+    const bool many = call.kept > kFew, wide = bytes >= 8;
+    return call.kept > 1 && call.kept <= kLanes && size_of(call.dtype) >= 4 && (many || wide) &&
+           length >= (many && wide ? kHalfAsLong : kLong) && length < kMostPositions &&
+           call.in.strides[call.axis] == 1 && count_of(call.in) >= kLeastSelecting * length;
+  }
   static std::int64_t by_thread_of(std::int64_t bytes) {
     return std::min(kMostByThread, kTileBytes / (kThreads * bytes));
   }
@@ -104,6 +121,7 @@ struct Items {
   std::int64_t moved_by_thread() const { return std::min<std::int64_t>(16, kTileBytes / (kThreads * bytes)); }
 };
 
+constexpr const char* kSelectSymbols[] = {"select_first"};
 enum MergeKernel { kSortTiles, kMergeRuns };
 constexpr const char* kMergeSymbols[] = {"sort_tiles", "merge_runs"};
 enum RadixKernel { kClear, kCountDigits, kSortByDigit };
@@ -241,6 +259,13 @@ void sort_by_merging(const Sort& call, Rows rows, const Items& items, const std:
   }
 }
 
+void select_first(const Sort& call, Rows rows, Function kernel, Stream stream) {
+  Outs to(call);
+  const void* in = call.in.data;
+  void* params[] = {&to.out, &in, &rows, &to.values};
+  launch(kernel, blocks(ceil_div(rows.count, kThreads / kLanes)), stream, params);
+}
+
 void sort_by_radix(const Sort& call, Rows rows, const Items& items, const std::vector<Function>& kernels,
                    Stream stream) {
   constexpr std::int64_t kDigits = 256;
@@ -292,6 +317,7 @@ std::string sort_source(const Sort& call, bool halves) {
   switch (items.way) {
     case Items::Way::Tiles: return shared + tile;
     case Items::Way::Merge: return cat(shared, tile, texts::sort_merge);
+    case Items::Way::Select: return cat(shared, texts::sort, texts::sort_select);
     case Items::Way::Radix: break;
   }
   return cat(shared, "constexpr int kPerThread = ", items.moved_by_thread(), ", kCounted = ", kCounted, ";\n",
@@ -325,6 +351,7 @@ void sort(const Sort& call, Stream stream) {
   switch (items.way) {
     case Items::Way::Tiles:
       return sort_by_merging(call, rows, items, kernels("", std::span(kMergeSymbols).first(1)), stream);
+    case Items::Way::Select: return select_first(call, rows, kernels("_first", kSelectSymbols)[0], stream);
     case Items::Way::Merge:
       return sort_by_merging(call, rows, items, kernels("_merged", kMergeSymbols), stream);
     case Items::Way::Radix:

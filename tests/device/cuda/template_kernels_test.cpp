@@ -78,6 +78,21 @@ std::string values_source(DType dtype, std::int64_t length, std::int64_t kept) {
   return cuda::sort_source(call, true);
 }
 
+/// The first of many long rows.
+std::string select_source(DType dtype, bool positions) {
+  library::Sort call;
+  call.dtype = dtype;
+  call.by_position = true;
+  (positions ? call.positions : call.values) = &call;
+  call.axis = 1;
+  call.in.rank = 2;
+  call.in.dims[0] = 1 << 16;
+  call.in.dims[1] = call.in.strides[0] = 512;
+  call.in.strides[1] = 1;
+  call.kept = 32;
+  return cuda::sort_source(call, true);
+}
+
 template <class F>
 void each_dtype(F f) {
   for (int d = 0; d < kDTypeCount; ++d) {
@@ -108,6 +123,15 @@ TEST(TemplateKernels, ShortKeysShareARegister) {
   }
   EXPECT_FALSE(paired(DType::Int32, 100, true));
   EXPECT_EQ(sort_source(DType::Float16, true, 100).find("kPaired = true"), std::string::npos);
+}
+
+/// Of long rows a warp keeps the first; networks are as fast for elements of two bytes.
+TEST(TemplateKernels, WarpsSelectTheFirstOfLongRows) {
+  for (const bool positions : {false, true}) {
+    EXPECT_NE(select_source(DType::Float32, positions).find("select_first"), std::string::npos);
+    EXPECT_NE(select_source(DType::Int64, positions).find("select_first"), std::string::npos);
+    EXPECT_EQ(select_source(DType::Float16, positions).find("select_first"), std::string::npos);
+  }
 }
 
 /// A thread has whole rows of up to 36 items of one or two registers, unless few of them are wanted.
@@ -155,6 +179,7 @@ TEST(TemplateKernels, CompileForEveryArchitecture) {
     for (const DType dtype : {DType::Float32, DType::BFloat16})
       expect_compiles(row_scatter_source(dtype, DType::Int32, Combine::Add, 50 << 20), number);
     expect_compiles(scatter_source(DType::Float16, DType::UInt64, Combine::Multiply, true), number);
+    expect_compiles(select_source(DType::Float32, false), number);
   }
 }
 
@@ -168,6 +193,7 @@ TEST(TemplateKernels, CompileForEveryDtype) {
     expect_compiles(sort_source(dtype, true, 10), 90);
     expect_compiles(sort_source(dtype, true, 10, 1), 90);
     expect_compiles(values_source(dtype, 1000, 5), 90);
+    for (const bool positions : {false, true}) expect_compiles(select_source(dtype, positions), 90);
     for (const Combine how : {Combine::Add, Combine::Max})
       if (!is_bool(dtype) || how == Combine::Max)
         expect_compiles(row_scatter_source(dtype, DType::Int64, how), 90);

@@ -215,6 +215,13 @@ TEST_F(DeviceSort, TakesTheFirstOfLongRows) {
     expect_same(DType::Float32, true, true, {30000}, {1}, 0, kept);
 }
 
+/// Of rows that are many and long a warp selects them, and orders no other elements.
+TEST_F(DeviceSort, TakesTheFewFirstOfManyLongRows) {
+  expect_same(DType::Float32, true, true, {2049, 481}, {481, 1}, 1, 9);
+  expect_same(DType::Int64, false, true, {2050, 260}, {261, 1}, 1, 32);
+  expect_same(DType::Float64, false, false, {32, 2, 33, 480}, {480 * 66, 480, 960, 1}, 3, 2);
+}
+
 /// Several rows of a thread, of a warp and of a block, blocks that have fewer, and the first few of each row.
 TEST_F(DeviceSort, AgreesWithTheCpuOnManyShortRows) {
   for (const std::int64_t n : {2, 3, 12, 16, 33, 100, 500, 1000})
