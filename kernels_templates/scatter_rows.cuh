@@ -205,17 +205,28 @@ __device__ __forceinline__ void combine_many(Element* out, const Element* x, con
   }
 }
 
-constexpr int kWide = 16 / int(sizeof(Element));  // elements of a vector
+/// Elements of so many bytes, or one.
+constexpr int of_bytes(int bytes) { return bytes > int(sizeof(Element)) ? bytes / int(sizeof(Element)) : 1; }
 
 extern "C" __global__ void __launch_bounds__(256)
     combine_rows_vectors(Element* out, const Element* x, const Element* values, const uint32* list,
                          const uint2* spans, RowScatter s) {
-  combine_rows<kWide>(out, x, values, list, spans, s);
+  combine_rows<of_bytes(16)>(out, x, values, list, spans, s);
 }
 extern "C" __global__ void __launch_bounds__(256)
     combine_many_vectors(Element* out, const Element* x, const Element* values, const uint32* list,
                          const uint2* spans, const uint32* many, const uint32* totals, RowScatter s) {
-  combine_many<kWide>(out, x, values, list, spans, many, totals, s);
+  combine_many<of_bytes(16)>(out, x, values, list, spans, many, totals, s);
+}
+extern "C" __global__ void __launch_bounds__(256)
+    combine_rows_pairs(Element* out, const Element* x, const Element* values, const uint32* list,
+                       const uint2* spans, RowScatter s) {
+  combine_rows<of_bytes(8)>(out, x, values, list, spans, s);
+}
+extern "C" __global__ void __launch_bounds__(256)
+    combine_many_pairs(Element* out, const Element* x, const Element* values, const uint32* list,
+                       const uint2* spans, const uint32* many, const uint32* totals, RowScatter s) {
+  combine_many<of_bytes(8)>(out, x, values, list, spans, many, totals, s);
 }
 extern "C" __global__ void __launch_bounds__(256)
     combine_rows_elements(Element* out, const Element* x, const Element* values, const uint32* list,

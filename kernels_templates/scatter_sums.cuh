@@ -90,6 +90,10 @@ extern "C" __global__ void __launch_bounds__(256)
     add_rows_by_pairs(Kept* sums, const Element* values, const Index* indices, RowSums s) {
   add_rows<2, false>(sums, values, indices, s);
 }
+extern "C" __global__ void __launch_bounds__(256)
+    add_rows_by_ones(Kept* sums, const Element* values, const Index* indices, RowSums s) {
+  add_rows<1, true>(sums, values, indices, s);
+}
 
 /// Whether rows of x or of the output are whole vectors of N elements.
 template <int N>
@@ -142,9 +146,9 @@ __device__ __forceinline__ void end(Element* out, const Element* x, const Kept* 
   }
 }
 extern "C" __global__ void __launch_bounds__(256) begin_sums(Kept* sums, const Element* x, RowSums s) {
-  s.width == 2 ? begin<2>(sums, x, s) : begin<4>(sums, x, s);
+  s.width == 1 ? begin<1>(sums, x, s) : s.width == 2 ? begin<2>(sums, x, s) : begin<4>(sums, x, s);
 }
 extern "C" __global__ void __launch_bounds__(256)
     end_sums(Element* out, const Element* x, const Kept* sums, RowSums s) {
-  s.width == 2 ? end<2>(out, x, sums, s) : end<4>(out, x, sums, s);
+  s.width == 1 ? end<1>(out, x, sums, s) : s.width == 2 ? end<2>(out, x, sums, s) : end<4>(out, x, sums, s);
 }

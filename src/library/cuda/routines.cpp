@@ -68,6 +68,7 @@ struct Scattering final : Routine {
       case Way::Counted:
       case Way::Summed:
       case Way::Listed:
+      case Way::Bucketed:
       case Way::Privately: return {FusionVariant::OneTable};
       case Way::Apart:
         if (ranges_of(scatter, l2_bytes) > 1) return {FusionVariant::OneTable};

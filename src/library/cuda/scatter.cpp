@@ -127,6 +127,32 @@ void copy_x(const Scatter& call, Stream stream) {
     copy_strided(copy, size_of(call.dtype), stream);
 }
 
+/// Where the kernels of buckets have what they need, in bytes from the memory's first.
+struct BucketMemory {
+  std::size_t turns, counts, taken, begins, totals, units, places, moved, beside, bytes;
+  std::int64_t most_units;
+
+  BucketMemory(const Scatter& call, const Buckets& s) : most_units(s.buckets + s.count / s.piece) {
+    std::size_t end = 0;
+    const auto take = [&](std::int64_t count, std::int64_t each) {
+      constexpr std::size_t kAligned = 256;
+      const std::size_t begin = end;
+      end += (static_cast<std::size_t>(count * each) + kAligned - 1) / kAligned * kAligned;
+      return begin;
+    };
+    turns = take(2 * s.buckets, 4);
+    counts = take(s.buckets, 4);
+    taken = take(s.buckets, 4);
+    begins = take(s.buckets + 1, 4);
+    totals = take(1, 4);
+    units = take(2 * most_units, 4);
+    places = take(s.count, 2);
+    moved = take(s.count * s.width, size_of(call.dtype));
+    beside = take(s.rows * s.width, widens(call.dtype, call.how) ? 4 : size_of(call.dtype));
+    bytes = end;
+  }
+};
+
 /// One call's arguments, and launches with them.
 struct Writer {
   const Scatter& call;
@@ -183,8 +209,9 @@ struct Writer {
       return s.width * size % bytes == 0 && s.value_stride * size % bytes == 0 && starts(x) && starts(out) &&
              starts(values);
     };
-    const bool vectors = whole(16);
-    const std::int64_t lanes = s.width / (vectors ? 16 / size : 1), sms = device(device_of(stream)).sm_count,
+    const std::int64_t wide = whole(16) ? 16 : whole(8) ? 8 : size;  // bytes that a thread reads at once
+    const bool vectors = wide == 16, pairs = wide == 8;
+    const std::int64_t lanes = s.width * size / wide, sms = device(device_of(stream)).sm_count,
                        blocks = kManyBlocks * sms;
     while (s.log_team < 5 && std::int64_t{1} << s.log_team < lanes) ++s.log_team;
     s.few = few_values(s.rows << s.log_team, sms);
@@ -202,8 +229,14 @@ struct Writer {
       launch(kCountRows, s.count, {&counted, &ranks, &indices, &s});
     launch(kBeginRows, ceil_div(s.rows, kListed) * 256, {&spans, &counted, &many, &totals, &s});
     launch(kListValues, s.count, {&list, &spans, &ranks, &indices, &s});
-    launch(vectors ? kRowsByVectors : kRows, s.rows << s.log_team, {&out, &x, &values, &list, &spans, &s});
-    launch(vectors ? kManyByVectors : kMany, std::min(blocks, std::min(s.rows, most) * s.chunks) * 256,
+    launch(vectors ? kRowsByVectors
+           : pairs ? kRowsByPairs
+                   : kRows,
+           s.rows << s.log_team, {&out, &x, &values, &list, &spans, &s});
+    launch(vectors ? kManyByVectors
+           : pairs ? kManyByPairs
+                   : kMany,
+           std::min(blocks, std::min(s.rows, most) * s.chunks) * 256,
            {&out, &x, &values, &list, &spans, &many, &totals, &s});
   }
 
@@ -218,6 +251,39 @@ struct Writer {
     cuda::launch(kernels[kCountFewRows], shape, stream, params);
   }
 
+  /// Pre: Way::Bucketed. x is read from its own memory.
+  void add_buckets(const void* x) const {
+    const Buckets s(call);
+    const BucketMemory m(call, s);
+    const auto at = [&](std::size_t offset) -> const void* { return memory + offset; };
+    const void *turns = at(m.turns), *counts = at(m.counts), *taken = at(m.taken), *begins = at(m.begins),
+               *totals = at(m.totals), *units = at(m.units), *places_of = at(m.places), *moved = at(m.moved),
+               *beside = at(m.beside);
+    fill(memory, 0, 4, (m.taken - m.turns) / 4, stream);
+    const std::int64_t blocks = std::int64_t{2} * device(device_of(stream)).sm_count;
+    launch_blocks(kCountBuckets, std::min(blocks, ceil_div(s.count, kMoved)), kMoving, 0,
+                  {&counts, &indices, &s});
+    launch_blocks(kBeginBuckets, 1, kMoving, 0, {&begins, &taken, &units, &totals, &counts, &s});
+    // Rows are moved by the widest words that all of them are whole ones of.
+    Buckets words = s;
+    int kernel = kMoveElements;
+    for (const auto& [k, bytes] : {std::pair{kMoveVectors, 16}, {kMoveWords, 4}}) {
+      const std::int64_t size = size_of(call.dtype);
+      if (kernel != kMoveElements || s.width * size % bytes != 0 || s.value_stride * size % bytes != 0 ||
+          reinterpret_cast<std::uintptr_t>(values) % static_cast<std::uintptr_t>(bytes) != 0)
+        continue;
+      kernel = k;
+      words.width = s.width * size / bytes;
+      words.value_stride = s.value_stride * size / bytes;
+    }
+    words.find_inverse();
+    constexpr std::int64_t kMovingBytes = kMoved * 6 + kMostBuckets * 8;
+    launch_blocks(kernel, ceil_div(s.count, kMoved), kMoving, kMovingBytes,
+                  {&places_of, &moved, &taken, &indices, &values, &words});
+    launch_blocks(kAddBuckets, m.most_units, kAdding, s.sum_bytes(call),
+                  {&out, &x, &beside, &places_of, &moved, &begins, &units, &totals, &turns, &s});
+  }
+
   /// Pre: adds_rows. x is read from its own memory where sums lie beside the result.
   void add_rows(const void* x) const {
     const RowSums s(call);
@@ -227,10 +293,11 @@ struct Writer {
                beside = sums_beside(call);
     const void* sums = beside ? memory : out;
     if (beside) launch(kBeginSums, s.rows * s.vectors, {&sums, &x, &s});
-    if (!add_columns(sums, s))
-      launch(s.width == 2 ? kAddRowsByPairs
-             : whole      ? kAddWholeRows
-                          : kAddRowsByFours,
+    if (!add_columns(sums, s) && !add_here(sums, s, whole))
+      launch(s.width == 1   ? kAddRowsByOnes
+             : s.width == 2 ? kAddRowsByPairs
+             : whole        ? kAddWholeRows
+                            : kAddRowsByFours,
              ceil_div(s.count * s.vectors, kMetAtOnce), {&sums, &values, &indices, &s});
     if (beside) launch(kEndSums, s.rows * s.vectors, {&out, &x, &sums, &s});
   }
@@ -251,6 +318,20 @@ struct Writer {
     }
     return false;
   }
+  /// By blocks that have sums of all rows; `whole`: the values' rows are vectors of four. False: rows are not
+  /// so few, and nothing is done.
+  bool add_here(const void* sums, const RowSums& s, bool whole) const {
+    const DeviceInfo& d = device(device_of(stream));
+    if (!s.here() || s.bytes() > d.shared_per_block_optin) return false;
+    const std::int64_t blocks = std::clamp<std::int64_t>(kMostHereBytes / s.bytes(), 1, 2) * d.sm_count;
+    const auto chunk = static_cast<std::int32_t>(ceil_div(s.count, blocks));
+    const int kernel = s.width == 1   ? kAddRowsHereByOnes
+                       : s.width == 2 ? kAddRowsHereByPairs
+                       : whole        ? kAddWholeRowsHere
+                                      : kAddRowsHereByFours;
+    launch_blocks(kernel, ceil_div(s.count, chunk), kHere, s.bytes(), {&sums, &values, &indices, &s, &chunk});
+    return true;
+  }
   void launch_blocks(int k, std::int64_t blocks, std::int64_t threads, std::int64_t shared,
                      std::initializer_list<const void*> arguments) const {
     const Function& kernel = kernels[static_cast<std::size_t>(k)];
@@ -259,7 +340,7 @@ struct Writer {
     shape.block[0] = static_cast<std::uint32_t>(threads);
     shape.dynamic_shared = static_cast<std::uint32_t>(shared);
     allow_dynamic_shared(kernel, static_cast<int>(shared));
-    void* params[8];
+    void* params[10];
     std::transform(arguments.begin(), arguments.end(), params,
                    [](const void* a) { return const_cast<void*>(a); });
     cuda::launch(kernel, shape, stream, params);
@@ -360,8 +441,11 @@ std::string scatter_source(const Scatter& call, std::uint64_t l2_bytes) {
     case Way::Set: text = texts::scatter_set; break;
     case Way::Ordered: text = texts::scatter_ordered; break;
     case Way::Counted: text = cat(texts::scatter_atomic, texts::memory, texts::scatter_count); break;
-    case Way::Summed: text = cat(texts::memory, texts::scatter_sums, texts::scatter_columns); break;
+    case Way::Summed:
+      text = cat(texts::memory, texts::scatter_sums, texts::scatter_columns, texts::scatter_here);
+      break;
     case Way::Listed: text = cat(texts::memory, texts::scatter_rows); break;
+    case Way::Bucketed: text = cat(texts::scatter_atomic, texts::scatter_buckets); break;
     case Way::Privately:
       text = cat(texts::scatter_atomic, texts::scatter_private,
                  widens(call.dtype, call.how) ? texts::scatter_widen : "");
@@ -395,6 +479,7 @@ std::size_t scatter_bytes(const Scatter& call, std::uint64_t l2_bytes) {
       const RowSums s(call);
       return sums_beside(call) ? bytes(s.rows * s.pitch, sizeof(float)) : 0;
     }
+    case Way::Bucketed: return BucketMemory(call, Buckets(call)).bytes;
     case Way::Listed: return bytes(4 * call.x.dims[0] + 2 * call.values.dims[0] + 2, 4);
     case Way::Privately:
     case Way::Apart: return widens(call.dtype, call.how) ? bytes(places.places, sizeof(float)) : 0;
@@ -407,11 +492,13 @@ void scatter(const Scatter& call, Stream stream, std::byte* memory) {
   const std::uint64_t l2_bytes = device(device_of(stream)).l2_bytes;
   const Way way = way_of(call, l2_bytes);
   // What takes rows reads x itself.
-  const bool reads_x = count_of(call.values) > 0 && is_row_major(call.x) &&
-                       (way == Way::Listed || (way == Way::Summed && sums_beside(call)));
+  const bool reads_x =
+      count_of(call.values) > 0 && is_row_major(call.x) &&
+      (way == Way::Listed || way == Way::Bucketed || (way == Way::Summed && sums_beside(call)));
   if (!reads_x) copy_x(call, stream);
   if (count_of(call.values) == 0) return;
-  constexpr const char* kNames[] = {"_", "_ordered_", "_count_", "_sums_", "_rows_", "_private_", "_"};
+  constexpr const char* kNames[] = {"_",      "_ordered_", "_count_",   "_sums_",
+                                    "_rows_", "_buckets_", "_private_", "_"};
   const std::string name = cat("scatter_", static_cast<int>(call.how), kNames[static_cast<std::size_t>(way)],
                                codegen::cuda_memory_type(worked_in(call.dtype, call.how)), '_',
                                codegen::cuda_memory_type(call.index_dtype));
@@ -426,6 +513,7 @@ void scatter(const Scatter& call, Stream stream, std::byte* memory) {
     case Way::Counted: return writer.count();
     case Way::Summed: return writer.add_rows(x);
     case Way::Listed: return writer.combine_rows(x);
+    case Way::Bucketed: return writer.add_buckets(x);
     case Way::Privately:
     case Way::Apart: return writer.combine();
   }

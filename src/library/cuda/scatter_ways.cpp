@@ -13,21 +13,30 @@ constexpr const char* kSetSymbols[] = {"clear_claims", "claim", "set"};
 constexpr const char* kAtomicSymbols[] = {"combine",    "combine_range",  "combine_whole_rows",
                                           "widen",      "narrow",         "widen_all",
                                           "narrow_all", "combine_vectors"};
-constexpr const char* kSumSymbols[] = {"add_whole_rows",       "add_rows_by_fours",  "add_rows_by_pairs",
-                                       "begin_sums",           "end_sums",           "add_columns_by_fours",
-                                       "add_columns_by_pairs", "add_columns_by_ones"};
+constexpr const char* kSumSymbols[] = {"add_whole_rows",
+                                       "add_rows_by_fours",
+                                       "add_rows_by_pairs",
+                                       "add_rows_by_ones",
+                                       "begin_sums",
+                                       "end_sums",
+                                       "add_columns_by_fours",
+                                       "add_columns_by_pairs",
+                                       "add_columns_by_ones",
+                                       "add_whole_rows_here",
+                                       "add_rows_here_by_fours",
+                                       "add_rows_here_by_pairs",
+                                       "add_rows_here_by_ones"};
 constexpr const char* kCountSymbols[] = {"count_places"};
 constexpr const char* kPrivateSymbols[] = {
     "combine_privately", "combine_range", "combine_whole_rows", "widen", "narrow", "widen_all", "narrow_all"};
 constexpr const char* kOrderedSymbols[] = {"number_slots", "combine_in_order"};
-constexpr const char* kRowSymbols[] = {"count_rows",
-                                       "count_few_rows",
-                                       "begin_rows",
-                                       "list_values",
-                                       "combine_rows_vectors",
-                                       "combine_many_vectors",
-                                       "combine_rows_elements",
-                                       "combine_many_elements"};
+constexpr const char* kBucketSymbols[] = {"count_buckets", "begin_buckets", "move_elements",
+                                          "move_words",    "move_vectors",  "add_buckets"};
+constexpr const char* kRowSymbols[] = {
+    "count_rows",           "count_few_rows",       "begin_rows",
+    "list_values",          "combine_rows_vectors", "combine_many_vectors",
+    "combine_rows_pairs",   "combine_many_pairs",   "combine_rows_elements",
+    "combine_many_elements"};
 
 constexpr std::int64_t kPrivateBytes = 32 << 10;  // of accumulators in a block's shared memory
 constexpr std::int64_t kFewestPrivately = 4096;   // values; fewer meet in the output as quickly
@@ -42,8 +51,15 @@ constexpr std::int64_t kMostCounters = 1 << 15;   // … and of one that has it 
 constexpr std::uint32_t kCountingThreads = 1024;  // of a block that makes the indices, too
 constexpr std::int64_t kMostRanges = 4;           // times that indices are read
 constexpr std::int64_t kShortRow = 32;            // bytes
+constexpr std::int64_t kColumnBytes = 80 << 10;   // of a block's sums of columns
+constexpr std::int64_t kLongHalves = 512;         // elements
 constexpr std::int64_t kMostWidth = 1 << 16;
 constexpr std::int64_t kMostVectors = std::int64_t{1} << 31;
+
+constexpr std::int64_t kBucketBytes = 128 << 10;      // of a block's sums: few buckets get long runs
+constexpr std::int64_t kMostBucketBytes = 192 << 10;  // likewise, where there would be too many
+constexpr std::int64_t kMostLogBucket = 16;           // rows, whose numbers have two bytes
+constexpr std::int64_t kLeastPiece = 1 << 16;         // values
 
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
@@ -83,8 +99,14 @@ bool counts(const Scatter& call) {
 bool adds_rows(const Scatter& call, std::uint64_t l2_bytes) {
   if (!adds_words(call) || !is_float(call.dtype) || in_order(call) || meets_privately(call)) return false;
   const std::int64_t width = row_width(call);
-  if (width < 2 || width > kMostWidth) return false;
+  if (width < 1 || width > kMostWidth) return false;
   const RowSums s(call);
+  if (s.here()) return true;
+  if (width == 1) return false;
+  // Sums of halves are twice the bytes that are read of their rows: unless threads have columns, these are
+  // listed.
+  if (is_half(call.dtype) && width >= kLongHalves && s.rows <= kFewRows && column_bytes(s, 1) > kColumnBytes)
+    return false;
   const std::int64_t room = static_cast<std::int64_t>(l2_bytes) / 4, bytes = 4 * s.rows * s.pitch;
   return s.count >= kFewestPrivately && 2 * s.count >= s.rows && s.count * s.vectors < kMostVectors &&
          bytes <= (width == 3                                 ? 2 * room
@@ -100,6 +122,24 @@ bool takes_rows(const Scatter& call) {
   return bytes >= kRowBytes && count >= kFewestRows &&
          (count <= kValuesOfRow * rows || (rows <= kFewRows && bytes >= kWideRow)) && count < kMostListed &&
          rows < kMostListed;
+}
+
+/// Elements as they are kept until they are complete.
+std::int64_t kept_bytes(const Scatter& call) {
+  return widens(call.dtype, call.how) ? 4 : size_of(call.dtype);
+}
+
+/// Whether values of short rows are moved to buckets first: the sums leave the second cache, where each value
+/// would read and write lines of memory.
+bool takes_buckets(const Scatter& call, std::uint64_t l2_bytes) {
+  if (call.how != Combine::Add || in_order(call)) return false;
+  const std::int64_t width = row_width(call), rows = call.x.dims[0], count = call.values.dims[0];
+  if (width == 0 || width * size_of(call.dtype) > kShortRow || count >= kMostListed || rows >= kMostListed)
+    return false;
+  if (rows * width * kept_bytes(call) <= static_cast<std::int64_t>(l2_bytes) || 2 * count < rows)
+    return false;
+  const Buckets b(call);
+  return b.buckets <= kMostBuckets && b.sum_bytes(call) <= kMostBucketBytes;
 }
 
 }  // namespace
@@ -183,15 +223,42 @@ std::int32_t few_values(std::int64_t threads, std::int64_t multiprocessors) {
       std::clamp(kFewValues * threads / (kEnough * multiprocessors), kFewest, kFewValues));
 }
 
+std::uint32_t inverse_of(std::int64_t divisor) {
+  return static_cast<std::uint32_t>(std::min<std::int64_t>((std::int64_t{1} << 32) / divisor, 0xffffffff));
+}
+
 RowSums::RowSums(const Scatter& call)
     : rows(call.x.dims[0]),
       count(call.values.dims[0]),
       width(row_width(call)),
       value_stride(call.values.strides[0]) {
-  const std::int64_t lanes = width == 2 ? 2 : 4;
+  const std::int64_t lanes = width <= 2 ? width : 4;
   pitch = ceil_div(width, lanes) * lanes;
   vectors = static_cast<std::int32_t>(pitch / lanes);
-  inverse = static_cast<std::uint32_t>(std::min<std::int64_t>((std::int64_t{1} << 32) / vectors, 0xffffffff));
+  inverse = inverse_of(vectors);
+}
+
+Buckets::Buckets(const Scatter& call)
+    : rows(call.x.dims[0]),
+      count(call.values.dims[0]),
+      width(row_width(call)),
+      value_stride(call.values.strides[0]) {
+  while (log_rows < kMostLogBucket && sum_bytes(call) <= kBucketBytes / 2) ++log_rows;
+  while (log_rows < kMostLogBucket && ceil_div(rows, std::int64_t{1} << log_rows) > kMostBuckets) ++log_rows;
+  buckets = static_cast<std::int32_t>(ceil_div(rows, std::int64_t{1} << log_rows));
+  piece = static_cast<std::int32_t>(std::max(kLeastPiece, 2 * ceil_div(count, buckets)));
+  find_inverse();
+}
+
+void Buckets::find_inverse() { inverse = inverse_of(width); }
+
+std::int64_t Buckets::sum_bytes(const Scatter& call) const { return (width * kept_bytes(call)) << log_rows; }
+
+bool RowSums::here() const {
+  // Each block adds its sums to the output; those of two values a row and multiprocessor take a third of the
+  // time.
+  constexpr std::int64_t kValuesHere = 512;
+  return bytes() <= kMostHereBytes && count >= kValuesHere * rows && count * vectors < kMostVectors;
 }
 
 std::int64_t column_bytes(const RowSums& s, std::int64_t lanes) {
@@ -199,12 +266,11 @@ std::int64_t column_bytes(const RowSums& s, std::int64_t lanes) {
 }
 
 std::optional<ColumnUnits> column_units(const RowSums& s, std::int64_t lanes, int multiprocessors) {
-  constexpr std::int64_t kMostOfBlock = 80 << 10,
-                         kMostOfAll = 192 << 10;  // bytes of sums; of a multiprocessor
+  constexpr std::int64_t kMostOfAll = 192 << 10;  // bytes of sums; of a multiprocessor
   constexpr std::int64_t kFewestColumns = 128;    // of a row
   // Values of a block for each row: blocks of narrow columns are to be many, for enough loads under way.
   const std::int64_t bytes = column_bytes(s, lanes), per_row = 4 * lanes;
-  if (s.width < kFewestColumns || s.width % lanes != 0 || bytes > kMostOfBlock) return {};
+  if (s.width < kFewestColumns || s.width % lanes != 0 || bytes > kColumnBytes) return {};
   ColumnUnits c;
   c.lanes = static_cast<std::int32_t>(std::min(kColumnThreads, s.width / lanes));
   c.parts = static_cast<std::int32_t>(kColumnThreads / c.lanes);
@@ -236,6 +302,7 @@ Way way_of(const Scatter& call, std::uint64_t l2_bytes) {
   if (in_order(call)) return Way::Ordered;
   if (call.tables == Scatter::Tables::One) return Way::Apart;
   if (counts(call)) return Way::Counted;
+  if (takes_buckets(call, l2_bytes)) return Way::Bucketed;
   if (adds_rows(call, l2_bytes)) return Way::Summed;
   if (takes_rows(call)) return Way::Listed;
   return meets_privately(call) ? Way::Privately : Way::Apart;
@@ -264,6 +331,7 @@ std::span<const char* const> symbols_of(const Scatter& call, Way way) {
     case Way::Counted: return kCountSymbols;
     case Way::Summed: return kSumSymbols;
     case Way::Listed: return kRowSymbols;
+    case Way::Bucketed: return kBucketSymbols;
     case Way::Privately: return std::span(kPrivateSymbols).first(widened ? 7 : 1);
     case Way::Apart: break;
   }
@@ -271,7 +339,7 @@ std::span<const char* const> symbols_of(const Scatter& call, Way way) {
 }
 
 bool sums_beside(const Scatter& call) {
-  const std::int64_t width = row_width(call), lanes = width == 2 ? 2 : 4;
+  const std::int64_t width = row_width(call), lanes = width <= 2 ? width : 4;
   return size_of(call.dtype) < 4 || width % lanes != 0 ||
          reinterpret_cast<std::uintptr_t>(call.out) % static_cast<std::uintptr_t>(4 * lanes) != 0;
 }

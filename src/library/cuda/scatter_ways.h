@@ -12,7 +12,7 @@
 namespace kiln::cuda {
 
 /// How values meet elements: the texts and kernels of a call.
-enum class Way : std::uint8_t { Set, Ordered, Counted, Summed, Listed, Privately, Apart };
+enum class Way : std::uint8_t { Set, Ordered, Counted, Summed, Listed, Bucketed, Privately, Apart };
 /// `l2_bytes`: of the device.
 Way way_of(const library::Scatter& call, std::uint64_t l2_bytes);
 /// How a kernel that makes the indices counts them, where one number is added at each and a block has
@@ -37,15 +37,21 @@ enum SumKernel {
   kAddWholeRows,
   kAddRowsByFours,
   kAddRowsByPairs,
+  kAddRowsByOnes,
   kBeginSums,
   kEndSums,
   kAddColumnsByFours,
   kAddColumnsByPairs,
-  kAddColumnsByOnes
+  kAddColumnsByOnes,
+  kAddWholeRowsHere,
+  kAddRowsHereByFours,
+  kAddRowsHereByPairs,
+  kAddRowsHereByOnes
 };
 enum PrivateKernel { kCombinePrivately = 0 };  // in the place of kCombine; the others are the same
 enum CountKernel { kCountPlaces };
 enum OrderedKernel { kNumberSlots, kCombineInOrder };
+enum BucketKernel { kCountBuckets, kBeginBuckets, kMoveElements, kMoveWords, kMoveVectors, kAddBuckets };
 enum RowKernel {
   kCountRows,
   kCountFewRows,
@@ -53,6 +59,8 @@ enum RowKernel {
   kListValues,
   kRowsByVectors,
   kManyByVectors,
+  kRowsByPairs,
+  kManyByPairs,
   kRows,
   kMany
 };
@@ -120,8 +128,14 @@ struct RowSums {
   std::uint32_t inverse = 0;
 
   explicit RowSums(const library::Scatter& call);
+  /// Whether rows are so few, and values so many, that blocks add them to sums of their own.
+  bool here() const;
+  /// Bytes of all sums.
+  std::int64_t bytes() const { return rows * pitch * static_cast<std::int64_t>(sizeof(float)); }
 };
 static_assert(sizeof(RowSums) == 6 * 8);
+constexpr std::int64_t kHere = 1024;  // threads of such a block: the kernels'
+constexpr std::int64_t kMostHereBytes = 216 << 10;
 
 /// The kernels' ColumnUnits: blocks that have some columns of all rows, and some of the values.
 struct ColumnUnits {
@@ -135,6 +149,23 @@ std::optional<ColumnUnits> column_units(const RowSums& s, std::int64_t lanes, in
 /// Bytes of sums of a block.
 std::int64_t column_bytes(const RowSums& s, std::int64_t lanes);
 constexpr std::int64_t kColumnThreads = 256;
+
+/// The kernels' Buckets.
+struct Buckets {
+  std::int64_t rows = 0, count = 0, width = 1, value_stride = 0;
+  std::int32_t log_rows = 0, buckets = 1, piece = 0;
+  std::uint32_t inverse = 0;
+
+  explicit Buckets(const library::Scatter& call);
+  /// `inverse` of the width.
+  void find_inverse();
+  /// Bytes of a block's sums.
+  std::int64_t sum_bytes(const library::Scatter& call) const;
+};
+static_assert(sizeof(Buckets) == 6 * 8);
+constexpr std::int64_t kMostBuckets = 4096;                    // the kernels'
+constexpr std::int64_t kMoving = 1024, kMoved = 16 * kMoving;  // threads and values of a block that moves
+constexpr std::int64_t kAdding = 1024;                         // threads of one that adds
 
 /// Way::Apart: into how many ranges of positions the output is cut, for each of which all indices are read,
 /// so that what values meet at one time stays in the second cache.

@@ -54,6 +54,20 @@ std::string row_scatter_source(DType dtype, DType index_dtype, Combine how, std:
   return cuda::scatter_source(call, l2_bytes);
 }
 
+/// Of short rows that are added to more of them than a second cache of 1 MiB holds.
+std::string bucket_scatter_source(DType dtype) {
+  library::Scatter call;
+  call.dtype = dtype;
+  call.how = Combine::Add;
+  call.ordered = false;
+  call.x.rank = call.values.rank = call.indices.rank = 2;
+  call.x.dims[0] = call.values.dims[0] = call.indices.dims[0] = 3 << 20;
+  call.x.dims[1] = call.values.dims[1] = call.indices.dims[1] = 3;
+  call.x.strides[0] = call.values.strides[0] = 3;
+  call.x.strides[1] = call.values.strides[1] = call.indices.strides[0] = 1;
+  return cuda::scatter_source(call, 1 << 20);
+}
+
 std::string sort_source(DType dtype, bool positions, std::int64_t length, std::int64_t kept = 0,
                         bool halves = true) {
   library::Sort call;
@@ -150,6 +164,12 @@ TEST(TemplateKernels, ThreadsSortWholeRowsOfFewElements) {
   EXPECT_TRUE(of_length(sort_source(DType::Float64, true, 33), 0));
 }
 
+/// Values of short rows go to buckets, of which blocks have the sums; integers and all floats do.
+TEST(TemplateKernels, ValuesOfManyShortRowsAreMovedToBuckets) {
+  for (const DType dtype : {DType::Float16, DType::Int32, DType::Float64})
+    EXPECT_NE(bucket_scatter_source(dtype).find("move_elements"), std::string::npos);
+}
+
 /// Sums of rows need no atomic operation on elements, and halves no floats beside them.
 TEST(TemplateKernels, RowsAtIndicesAreListedFirst) {
   for (const DType dtype : {DType::Float32, DType::BFloat16}) {
@@ -179,6 +199,7 @@ TEST(TemplateKernels, CompileForEveryArchitecture) {
     for (const DType dtype : {DType::Float32, DType::BFloat16})
       expect_compiles(row_scatter_source(dtype, DType::Int32, Combine::Add, 50 << 20), number);
     expect_compiles(scatter_source(DType::Float16, DType::UInt64, Combine::Multiply, true), number);
+    expect_compiles(bucket_scatter_source(DType::BFloat16), number);
     expect_compiles(select_source(DType::Float32, false), number);
   }
 }
@@ -194,6 +215,7 @@ TEST(TemplateKernels, CompileForEveryDtype) {
     expect_compiles(sort_source(dtype, true, 10, 1), 90);
     expect_compiles(values_source(dtype, 1000, 5), 90);
     for (const bool positions : {false, true}) expect_compiles(select_source(dtype, positions), 90);
+    if (!is_bool(dtype)) expect_compiles(bucket_scatter_source(dtype), 90);
     for (const Combine how : {Combine::Add, Combine::Max})
       if (!is_bool(dtype) || how == Combine::Max)
         expect_compiles(row_scatter_source(dtype, DType::Int64, how), 90);

@@ -85,11 +85,12 @@ class DeviceScatter : public ::testing::Test {
     return o;
   }
 
-  /// Values of `count` indices along the axis; indices go from beyond one end to beyond the other.
+  /// Values of `count` indices along the axis; indices go from beyond one end to beyond the other, or are
+  /// below `reach`.
   void expect_same(DType dtype, DType index_dtype, Combine how, bool ordered,
                    std::vector<std::int64_t> x_dims, int axis, std::int64_t count,
                    std::vector<std::int64_t> x_strides, std::vector<std::int64_t> value_strides,
-                   std::vector<std::int64_t> index_strides, bool in_place = false) {
+                   std::vector<std::int64_t> index_strides, bool in_place = false, std::int64_t reach = 0) {
     const std::int64_t extent = x_dims[static_cast<std::size_t>(axis)];
     std::vector<std::int64_t> dims = x_dims;
     dims[static_cast<std::size_t>(axis)] = count;
@@ -99,7 +100,9 @@ class DeviceScatter : public ::testing::Test {
     Operand indices = operand(dims, index_strides, index_dtype, [&](std::byte* to) {
       dispatch(index_dtype, [&]<class T>() {
         const auto at =
-            static_cast<std::int64_t>(random(static_cast<std::uint64_t>(2 * extent + 4))) - extent - 2;
+            reach
+                ? static_cast<std::int64_t>(random(static_cast<std::uint64_t>(reach)))
+                : static_cast<std::int64_t>(random(static_cast<std::uint64_t>(2 * extent + 4))) - extent - 2;
         const T index = static_cast<T>(at);
         std::memcpy(to, &index, sizeof index);
       });
@@ -247,6 +250,7 @@ TEST_F(DeviceScatter, AgreesWithTheCpuOnRows) {
                 {1, 0, 0});  // many values of each
     expect_same(dtype, DType::Int64, Combine::Add, false, {4000, 8}, 0, 5000, {1, 4000}, {11, 1}, {1, 0});
     expect_same(dtype, DType::UInt32, Combine::Add, false, {70, 300}, 0, 4097, {300, 1}, {300, 1}, {1, 0});
+    expect_same(dtype, DType::Int32, Combine::Add, false, {5000, 12}, 0, 4100, {12, 1}, {12, 1}, {1, 0});
     // few rows, which blocks count: of some values each, of many, and of very many
     expect_same(dtype, DType::Int32, Combine::Add, false, {700, 24}, 0, 9000, {24, 1}, {24, 1}, {1, 0});
     expect_same(dtype, DType::Int32, Combine::Add, false, {300, 33}, 0, 26000, {33, 1}, {33, 1}, {1, 0});
@@ -296,6 +300,34 @@ TEST_F(DeviceScatter, AgreesWithTheCpuOnOutputsThatLeaveTheSecondCache) {
                                    {DType::Float16, Combine::Add},
                                    {DType::Int64, Combine::Max}})
     expect_same(dtype, DType::Int32, how, false, {1100001}, 0, 300000, {1}, {1}, {1});
+}
+
+/// Sums of all rows are in each block's shared memory: of vectors of four, two and one.
+TEST_F(DeviceScatter, AgreesWithTheCpuOnManyValuesOfFewRows) {
+  for (const auto& [dtype, width, stride] : {std::tuple{DType::Float32, 1, 1},
+                                             {DType::Float16, 2, 2},
+                                             {DType::BFloat16, 4, 4},
+                                             {DType::Float32, 9, 10}}) {
+    const std::int64_t rows = 8300 / width, count = 520 * rows;
+    expect_same(dtype, DType::Int32, Combine::Add, false, {rows, width}, 0, count, {width, 1}, {stride, 1},
+                {1, 0});
+  }
+}
+
+/// Likewise, rows are moved to buckets: of elements, words and vectors; each a block's, or several blocks'.
+TEST_F(DeviceScatter, AgreesWithTheCpuOnRowsThatAreMovedToBuckets) {
+  for (const auto& [dtype, width, in_place] : {std::tuple{DType::Float16, 1, false},
+                                               {DType::Float32, 3, true},
+                                               {DType::UInt8, 7, false},
+                                               {DType::Int64, 2, true},
+                                               {DType::Float64, 2, false}}) {
+    const std::int64_t rows = 4400001 / width / size_of(dtype), count = rows / 2 + 7;
+    expect_same(dtype, DType::Int32, Combine::Add, false, {rows, width}, 0, count, {width, 1}, {width, 1},
+                {1, 0}, in_place);
+  }
+  for (const DType dtype : {DType::Float16, DType::Int32})
+    expect_same(dtype, DType::Int64, Combine::Add, false, {1100001, 1}, 0, 600000, {1, 1}, {2, 1}, {1, 0},
+                false, 20000);
 }
 
 TEST(ScatterWays, RangesAreOfOutputsThatLeaveTheSecondCache) {
