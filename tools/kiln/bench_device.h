@@ -50,11 +50,19 @@ struct TimeAndCopy {
   double copy_ms = 0;
 };
 
+/// Milliseconds that a row at a random place takes: `row`, and `byte` for each of its bytes.
+struct RandomRate {
+  double row = 0, byte = 0;
+  double of(double bytes) const { return row + bytes * byte; }
+};
+
 /// What bounds programs besides the rate of copies.
 struct Chip {
   double slab_bytes = 0;   // that one unit of work holds on chip: a core, or a cluster of blocks
+  double own_bytes = 0;    // that one core or multiprocessor holds; 0: what follows is not known
   double cache_bytes = 0;  // that all of them share or have together
   double line_bytes = 0;   // the least stretch that is read from memory
+  RandomRate read, add;    // in that cache: rows that are read; rows of sums that are added to
   double per_ms = 0;       // float32 additions, products, or both in one, on single elements
   // The time of other instructions, in those: a float32 minimum or maximum, and the same of float64.
   double extreme = 1, doubled = 2, doubled_extreme = 2;

@@ -2,6 +2,7 @@
 // enqueued back to back: what a program gets that does not read its values at every step. Floors are made on
 // the same device in the same run: a copy of as many bytes, a matrix product, an empty kernel.
 #include "bench_device.h"
+#include "bench_gpu_rates.h"
 #include "temporary_directory.h"
 
 #include "checks.h"
@@ -146,10 +147,19 @@ class GpuBench final : public BenchDevice {
     // minima (a pipe that also compares and selects), 64 float64 additions, or 2 on cards for graphics. A
     // float64 minimum is no instruction: a comparison, which counts as an addition, and two selections. There
     // are 16 float32 exponentials; of float64 there are none, but ten multiply-adds at least.
+    // What random rows are read by from memory: rows of 32 bytes out of 512 MiB take 2.2 times as long as
+    // their bytes do in a copy. A second cache has halves, each for its own multiprocessors, and what all of
+    // them read stands in both: of 64 MiB so many of such rows are found there as five eighths of an H200's
+    // 60 MiB hold.
+    constexpr double kLineBytes = 64, kOfCache = 0.625;
+    measure_random();
     const bool doubles = info_.major >= 8 && info_.minor == 0 && info_.major <= 10;
     return {.slab_bytes = info_.clusters ? kClusterBlocks * shared : shared,
-            .cache_bytes = static_cast<double>(info_.l2_bytes),
-            .line_bytes = 32,
+            .own_bytes = shared,
+            .cache_bytes = kOfCache * static_cast<double>(info_.l2_bytes),
+            .line_bytes = kLineBytes,
+            .read = random_.read,
+            .add = random_.add,
             .per_ms = 128.0 * info_.sm_count * info_.clock_khz,
             .extreme = 2,
             .doubled = doubles ? 2.0 : 64.0,
@@ -194,6 +204,10 @@ class GpuBench final : public BenchDevice {
             {"cublaslt", cuda::blas().version},
             {"copy_gbps", copy_gbps_},
             {"product_tflops", tflops_},
+            {"read_row_ns", random_.read.row * 1e6},
+            {"read_byte_ns", random_.read.byte * 1e6},
+            {"add_row_ns", random_.add.row * 1e6},
+            {"add_byte_ns", random_.add.byte * 1e6},
             {"launch_us", launch_us_},
             {"launch_wait_us", launch_wait_us_}};
   }
@@ -248,6 +262,13 @@ class GpuBench final : public BenchDevice {
     launch_wait_us_ = samples[100] * 1e6;
   }
 
+  void measure_random() {
+    if (random_.read.byte > 0) return;
+    random_ = measure_random_rates(index_, stream_, [&](const std::function<void()>& enqueue) {
+      return time_on_stream(stream_, enqueue, kFloorBatchMs).median;
+    });
+  }
+
   void measure_products() {
     constexpr std::int64_t n = 8192;
     if (!a_.valid()) {
@@ -262,6 +283,7 @@ class GpuBench final : public BenchDevice {
   const cuda::DeviceInfo& info_;
   const cuda::Stream stream_;
   double copy_gbps_ = 0, launch_us_ = 0, launch_wait_us_ = 0, tflops_ = 0;
+  RandomRates random_;
   std::map<std::uint64_t, double> copies_;
   Tensor a_, b_;
 };

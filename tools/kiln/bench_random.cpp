@@ -12,6 +12,7 @@
 #include <cstdio>
 #include <fstream>
 #include <functional>
+#include <numeric>
 
 namespace kiln::tool {
 namespace {
@@ -66,6 +67,44 @@ double least_bytes(const RandomProgram& p, const Chip& chip) {
   return bytes + p.rows.moved * missed;
 }
 
+/// Bytes of the stretches of `least` bytes that a row has a part of, wherever it begins among rows of its
+/// size.
+double touched(double row_bytes, double least) {
+  const double apart = std::gcd(static_cast<std::int64_t>(row_bytes), static_cast<std::int64_t>(least));
+  return row_bytes + least - apart;
+}
+
+/// Milliseconds that rows take which are read at random places of the cache that all units share. A table
+/// that each unit holds itself has no such bound.
+double reads_ms(const RandomProgram::Rows& r, const Chip& chip) {
+  constexpr double kSector = 32;  // bytes
+  return r.table_bytes <= chip.own_bytes ? 0 : r.count * chip.read.of(touched(r.row_bytes, kSector));
+}
+
+/// Milliseconds that additions to rows take: in the cache that all units share, where the bytes take
+/// `copy_ms`; or after values have been ordered by row, by the cheaper of moving them, which are read and
+/// written once more beside the numbers of their rows, and of counting and listing the numbers, by which
+/// values are read in whole lines then.
+double sums_ms(const RandomProgram& p, const Chip& chip, double copy_ms, double byte_ms) {
+  constexpr double kNumber = 2, kListed = 16;  // bytes
+  const RandomProgram::Rows& r = p.rows;
+  const double sums = r.table_bytes / r.row_bytes * r.sum_bytes,
+               streamed = byte_ms * (p.input_bytes + p.output_bytes);
+  if (sums <= chip.own_bytes) return streamed;
+  const double moved = 2 * (kNumber + r.row_bytes),
+               listed = kListed + touched(r.row_bytes, chip.line_bytes) - r.row_bytes;
+  return std::min(streamed + byte_ms * r.count * std::min(moved, listed),
+                  std::max(copy_ms, r.count * chip.add.of(r.sum_bytes)));
+}
+
+/// Milliseconds that memory takes; `byte_ms`: of a copy.
+double memory_ms(const RandomProgram& p, const Chip& chip, double byte_ms) {
+  const double copy_ms = byte_ms * least_bytes(p, chip);
+  if (p.rows.count == 0 || chip.own_bytes == 0) return copy_ms;
+  if (p.rows.sum_bytes > 0) return sums_ms(p, chip, copy_ms, byte_ms);
+  return std::max(copy_ms, reads_ms(p.rows, chip));
+}
+
 /// Milliseconds that the instructions take at the rates of the card, as float32 additions. Minima and maxima
 /// have a pipe of their own on a GPU, beside which the others run, and so have exponentials. Matrix units may
 /// take a product of float64.
@@ -112,7 +151,7 @@ RandomRow measured(const RandomProgram& p, BenchDevice& device, const RandomOpti
   row.copy_ms = copy_ms;
   const Chip& chip = device.chip();
   row.least_bytes = least_bytes(p, chip);
-  row.floor_ms = std::max({copy_ms * row.least_bytes / footprint, arithmetic_ms(p, chip), chip.launch_ms});
+  row.floor_ms = std::max({memory_ms(p, chip, copy_ms / footprint), arithmetic_ms(p, chip), chip.launch_ms});
   if (o.apart) time_apart(program, device, row);
   if (o.adapt) {
     row.adapted = adapt(program, device);

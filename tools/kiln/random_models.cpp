@@ -39,8 +39,12 @@ void scatter(RandomProgram& p, Draw& d, std::int64_t n) {
             at = w.input({count}, DType::Int32, 0, static_cast<double>(rows));
   w.output(w.step({.op = "scatter_add", .in = {base, at, w.input({count, width}, dtype)}, .axes = {0}}));
   const auto size = static_cast<double>(size_of(dtype));
-  p.rows = {static_cast<double>(count), static_cast<double>(width) * size,
-            static_cast<double>(rows * width) * size, 2, false};
+  p.rows = {static_cast<double>(count),
+            static_cast<double>(width) * size,
+            static_cast<double>(rows * width) * size,
+            2,
+            false,
+            static_cast<double>(width) * std::max(size, 4.0)};
 }
 
 void histogram(RandomProgram& p, Draw& d, std::int64_t n) {

@@ -75,6 +75,7 @@ struct RandomProgram {
     double count = 0, row_bytes = 0, table_bytes = 0;
     int moved = 1;           // 1: read; 2: read and written
     bool in_inputs = false;  // input_bytes counts the whole table, of which only these rows are read
+    double sum_bytes = 0;    // not 0: each row is added to one of sums, which has so many bytes
   } rows;
 };
 
