@@ -46,12 +46,15 @@ bool fit_row(std::int64_t row, const Facts& f, Schedule& s) {
 /// A map whose operands begin anywhere in a row: its results by vectors, all axes on lanes as one, or by
 /// rounds of a warp where elements are wide. A vector, or a few rounds, are tested before they are computed.
 Schedule schedule_windows(const Facts& f, const Target& t, Schedule s, std::int64_t kept) {
+  constexpr int kVector = 16, kFewLoads = 2;  // bytes
   s.form = f.axes.size() == 1 ? Form::Flat : Form::Rows;
   s.windows = true;
   s.lanes = std::max(1, f.window);
   s.lane_axis = 0;
   s.ragged = f.axes.size() == 1 || s.lanes == 1 || f.axes.back().extent % s.lanes != 0;
-  s.steps = std::max(1, f.window_rounds);
+  // Short loads beside results of more than a vector: more of them must be in flight.
+  const bool short_loads = s.lanes * f.out_narrowest > kVector && f.loads <= kFewLoads;
+  s.steps = std::max(short_loads ? 2 : 1, f.window_rounds);
   if (kept < kBlock * s.lanes * s.steps * std::int64_t{t.threads}) s.threads = {kSmallBlock, kSmallBlock};
   s.block = std::int64_t{s.threads.team} * s.lanes * s.steps;
   return s;

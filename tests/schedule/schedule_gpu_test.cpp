@@ -45,6 +45,22 @@ TEST(Schedule, RowsThatShareAnIndexAreInsideAGpusLanes) {
   EXPECT_EQ(scheduled(20000, 4683, 1, 10, 4).inside, -1);  // memory takes longer than places
 }
 
+/// A thread that loads eight bytes for two vectors of results has two of them under way.
+TEST(Schedule, ShortLoadsOfWideResultsComeInPairs) {
+  const Facts::Axis axes[] = {{3, false}, {std::int64_t{1} << 25, false}};
+  const auto steps = [&](int bytes, int loads) {
+    Facts f;
+    f.axes = axes;
+    f.window = 8;
+    f.out_narrowest = bytes;
+    f.loads = loads;
+    return std::get<Schedule>(schedule(f, gpu_target())).steps;
+  };
+  EXPECT_EQ(steps(4, 1), 2);
+  EXPECT_EQ(steps(2, 1), 1);
+  EXPECT_EQ(steps(4, 5), 1);
+}
+
 /// A team that has several rows' results is larger where rows are too few for all multiprocessors otherwise.
 TEST(Schedule, FewRowsThatShareWhatIsReadHaveLargeTeams) {
   const Target t = gpu_target();
