@@ -80,8 +80,11 @@ void RegionLowering::build_map() {
   std::int64_t items = product(outer) * blocks;
   E item = outer.empty() ? block_in_turn(var(grid.var), together, product({together.front()}), items)
                          : var(grid.var);
-  if (const std::vector<int> repeats = target_.gpu ? groups_of_repeats(outer) : std::vector<int>();
-      !repeats.empty()) {  // blocks that read the same elements follow each other
+  std::vector<int> repeats = target_.gpu ? groups_of_repeats(outer) : std::vector<int>();
+  if (target_.gpu && repeats.empty() && outer.size() == 1 &&
+      reads_far_apart({outer.front(), together.front()}))
+    repeats = outer;
+  if (!repeats.empty()) {  // blocks that read the same elements follow each other
     const auto [q, r] = divide_with_rest(item, size(kRepeats, product(repeats)));
     decompose(r, repeats);
     std::erase_if(outer, [&](int g) { return std::ranges::find(repeats, g) != repeats.end(); });

@@ -21,16 +21,18 @@ namespace {
 
 constexpr std::int64_t kMostSteps = 16;  // along the axis from a point to a neighbour whose steps are numbers
 constexpr std::int64_t kMostRows = 8;    // of a thread
-constexpr std::int64_t kLeastRun = 16;   // elements inside the axis: threads side by side read those
+constexpr std::int64_t kLeastRun = 8;    // elements inside the axis: threads side by side read those
 constexpr double kMostWork = 4000;       // primitives of a thread: compilation takes so long, …
 constexpr double kMostShort = 400;       // … for points that load little not worth more
 constexpr std::size_t kLeastLoads = 4;   // of a point, …
-constexpr std::size_t kLeastApart = 2;   // … or these where rows are no vectors
+constexpr std::size_t kLeastApart = 2;   // … or these where rows are no vectors, …
+constexpr std::size_t kLeastChosen = 2;  // … or where indices choose places
+constexpr int kWideStore = 16;           // bytes: vectors of these are better where indices choose places
+constexpr int kChosenBytes = 32;         // of a thread's results there
 constexpr double kMostShifted = 6;       // vectors that begin anywhere: more take too many registers
-constexpr double kWins = 0.8;            // loads left, of those without strips, …
-constexpr double kShared = 0.9;          // the same of all loads, if each were of one element
-constexpr double kWinsOfFew = 0.3;       // … where a point has few, and the first cache some of them, …
-constexpr double kWinsOverRounds = 0.5;  // … and of those by tested runs of a warp, which ask for less
+constexpr double kWins = 0.8;            // loads left, of those without strips (but by rounds of a warp), …
+constexpr double kShared = 0.9;          // … and of all loads, if each were of one element
+constexpr double kWinsOfFew = 0.3;       // … where a point has few, and the first cache some of them
 constexpr std::int64_t kNearRows = 1 << 18;  // bytes from a row to the next, of which a thread reads several
 constexpr int kWide = 4;                     // bytes of elements that are read as fast one by one
 constexpr std::int64_t kMostNumber = 16;     // elements along the last axis that are a number in the kernel
@@ -169,14 +171,25 @@ void RegionLowering::find_strips(schedule::Facts& f) {
     return;
   for (const auto& o : p_.outputs)
     if (o.placed || regions_.placements.contains(o.node) || g_[o.node].op == Op::loop_stack) return;
-  const auto loads =
-      std::ranges::count_if(p_.entries, [](const Entry& e) { return e.kind == Entry::Kind::Load; });
-  const bool few = static_cast<std::size_t>(loads) < kLeastLoads;
-  if (few && (f.vector > 1 || static_cast<std::size_t>(loads) < kLeastApart)) return;
+  std::size_t loads = 0;
+  bool chosen = false;
+  for (const Entry& e : p_.entries) {
+    if (e.kind != Entry::Kind::Load) continue;
+    ++loads;
+    chosen |= p_.space.jumps(e.index);
+  }
+  chosen &= std::max(f.vector, f.flat_vector) * f.out_narrowest < kWideStore;
+  const bool few = !chosen && loads < kLeastLoads;
+  if (loads < (chosen ? kLeastChosen : kLeastApart) || (few && f.vector > 1)) return;
+  const std::int64_t most =
+      chosen ? std::max<std::int64_t>(kMostRows, kChosenBytes / f.out_narrowest) : kMostRows;
   const std::set<EntryId> turned = turned_with_others();
-  const double apart = static_cast<double>(loads) - static_cast<double>(turned.size());
+  double apart = 0;  // loads of single elements
+  for (EntryId id = 0; id < p_.entries.size(); ++id)
+    if (p_.entries[id].kind == Entry::Kind::Load && !turned.contains(id))
+      apart += load_cost(p_.entries[id], 1, 1);
   if (f.window > 0 && apart <= kMostShifted) return;
-  const double wins = few ? kWinsOfFew : f.window_rounds > 0 ? kWinsOverRounds : kWins;
+  const double wins = few ? kWinsOfFew : f.window_rounds > 0 ? 1 : kWins;
   double least = std::min(wins * loads_alone(f, turned), kShared * apart);
   std::int64_t run = 1;
   const int lanes = flat_vector_elements(false, true);
@@ -185,7 +198,7 @@ void RegionLowering::find_strips(schedule::Facts& f) {
     const std::int64_t extent = groups_[static_cast<std::size_t>(g)].extent;
     const bool near = run * f.out_narrowest <= kNearRows;
     if (run < kLeastRun || (few && !near)) continue;
-    for (std::int64_t rows = std::min(kMostRows, extent); rows >= 2; --rows) {
+    for (std::int64_t rows = std::min(most, extent); rows >= 2; --rows) {
       if (static_cast<double>(rows) * prims_ > (few ? kMostShort : kMostWork)) continue;
       const double made = static_cast<double>(ceil_div(extent, rows) * rows) / static_cast<double>(extent);
       const auto take = [&](double left, int across) {

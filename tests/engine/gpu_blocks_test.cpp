@@ -60,6 +60,14 @@ TEST_F(GpuBlocks, OfStencilsFollowEachOther) {
     const Tensor x = numbers({6, 500'003}, DType::Float64);
     return x + roll(x, 2, 0) + roll(x, 1, 0) - roll(x, -1, 0) - roll(x, -2, 0);
   });
+  same([] {  // the inner axes are a part of the operand's
+    const Tensor x = numbers({5, 60'001, 17}, DType::Float64);
+    const auto at = [&](std::int64_t first) {
+      const Slice part[] = {slice::range(first, first + 3), slice::range(1, 60'000), slice::range(1, 16)};
+      return x.index(part);
+    };
+    return at(1) - at(0) + at(2);
+  });
   same([] {  // a thread has several rows of the middle axis
     const Tensor x = numbers({5, 61, 9'001}, DType::Float64);
     Tensor sum = x + roll(x, 2, 0) + roll(x, -2, 0);

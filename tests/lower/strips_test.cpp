@@ -98,6 +98,42 @@ TEST(Strips, WindowsOfManyElements) {
   EXPECT_EQ(loads_of_strip(b), 98);  // of 392
 }
 
+/// Rows that tested runs of a warp would take, too.
+TEST(Strips, RowsMayBeLong) {
+  GraphBuilder b;
+  const NodeId x = b.leaf(DType::Float32, {42, 703});
+  const auto at = [&](std::int64_t i, std::int64_t k) {
+    return part(b, part(b, x, 0, 1 + i, 40), 1, 1 + k, 701);
+  };
+  NodeId sum = at(0, 0);
+  for (const std::int64_t by : {-1, 1})
+    for (const NodeId tap : {at(by, 0), at(0, by)}) sum = b.op(Op::add, {sum, tap});
+  b.root(sum);
+  EXPECT_GT(loads_of_strip(b), 0);
+}
+
+TEST(Strips, RowsMayBeShort) {
+  GraphBuilder b;
+  b.root(window_sum(b, b.leaf(DType::Float16, {70, 14, 14}), 7, 1, 0));
+  EXPECT_GT(loads_of_strip(b), 0);
+}
+
+/// Elements of eight bytes count as much with strips as without.
+TEST(Strips, StarsOfWideElements) {
+  for (const DType type : {DType::Float32, DType::Float64}) {
+    GraphBuilder b;
+    const NodeId x = b.leaf(type, {802, 4, 33});
+    const auto at = [&](std::int64_t i, std::int64_t j, std::int64_t k) {
+      return part(b, part(b, part(b, x, 0, 1 + i, 800), 1, 1 + j, 2), 2, 1 + k, 31);
+    };
+    NodeId sum = at(0, 0, 0);
+    for (const std::int64_t by : {-1, 1})
+      for (const NodeId tap : {at(by, 0, 0), at(0, by, 0), at(0, 0, by)}) sum = b.op(Op::add, {sum, tap});
+    b.root(sum);
+    EXPECT_GT(loads_of_strip(b), 0) << name(type);
+  }
+}
+
 TEST(Strips, StencilsAlongAnOuterAxis) {
   for (const Extents& dims : {Extents{6, 701, 6}, Extents{25, 201, 5}, Extents{4, 3, 7, 61}})
     for (const bool around : {false, true})
@@ -189,6 +225,14 @@ TEST(Strips, PlacesThatIndicesChooseAreFoundOnce) {
                last = take(some, b.op(Op::negative, {columns}), 2);
   b.root(b.op(Op::multiply, {more, last}));
   checked(b, {gpu_target(1)});
+}
+
+/// An index serves several rows.
+TEST(Strips, OnePlaceMayServeSeveralRows) {
+  GraphBuilder b;
+  const NodeId x = b.leaf(DType::Float32, {96, 20}), places = b.leaf(DType::Int64, {1, 45});
+  b.root(b.wide(Op::gather, DType::Float32, {96, 45}, {x, places}, ir::Gather{1}));
+  EXPECT_GT(loads_of_strip(b), 0);
 }
 
 }  // namespace

@@ -92,7 +92,7 @@ TEST(Windows, NarrowElementsThatLieApartAreOnAdjacentLanes) {
 
 TEST(Windows, StencilsInTheInteriorAndOverABorder) {
   for (const DType type : kTypes)
-    for (const std::int64_t row : {2048, 2051}) {
+    for (const std::int64_t row : {2048, 2043}) {  // of too few points for strips
       GraphBuilder inside, border;
       const NodeId x = inside.leaf(type, {6, row});
       const auto at = [&](std::int64_t y, std::int64_t z) {
