@@ -25,6 +25,10 @@ struct MmaTile<2> {
   static constexpr int m = 64, n = 64, depth = 32, m_warps = Config::kProducts == 1 ? 2 : 4,
                        n_warps = Config::kProducts == 1 ? 2 : 1, stages = 4, blocks = 3;
 };
+template <>
+struct MmaTile<3> {  // few columns beside windows
+  static constexpr int m = 128, n = 32, depth = 32, m_warps = 4, n_warps = 1, stages = 4, blocks = 4;
+};
 
 typedef MmaTile<Config::kTile> Tile;
 typedef Config::Element Element;

@@ -188,7 +188,7 @@ void RegionLowering::choose_fma_loop(kernel::Template& t, const ProductOperand& 
 void RegionLowering::choose_window_loop(kernel::Template& t, const ProductOperand& a, const ProductOperand& b,
                                         std::int64_t batches) {
   constexpr int kHopper = 90;
-  constexpr std::int64_t kLeastTile = 48;
+  constexpr std::int64_t kLeastTile = 48, kFewColumns = 32;
   const plan::WindowView& v = *windows_;
   const ir::Dims dims = g_[product_].dims;
   const std::size_t rank = dims.size(), last = rank - 1, before = rank - 2;
@@ -223,6 +223,7 @@ void RegionLowering::choose_window_loop(kernel::Template& t, const ProductOperan
     // narrow copies are many, and each needs registers for its line
     const double costs[] = {cost(128, 256, 1, 1), cost(128, 128, 2, 1), cost(64, 64, 3, 1.3)};
     tile = windows.alignment < kMapUnit ? 2 : std::ranges::min_element(costs) - std::begin(costs);
+    if (windows.alignment == kMapUnit && of_a && n <= kFewColumns) tile = 3;
   }
   t.config = {{"kProducts", 1},
               {"kParts", 1},

@@ -20,6 +20,7 @@ constexpr ProductTile kMmaShallow[] = {
     {128, 256, 32, 256, stages_of(4, 128 + 256, 32), 1, 0, 0},
     {128, 128, 32, 128, stages_of(4, 128 + 128, 32), 1, 0, 0},
     {64, 64, 32, 128, stages_of(4, 64 + 64, 32), 1, 0, 0},
+    {128, 32, 32, 128, stages_of(4, 128 + 32, 32), 1, 0, 0},
 };
 
 /// Rows of 64 elements, a KiB to begin at a multiple of it, two barriers a stage and one more.

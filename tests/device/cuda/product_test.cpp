@@ -131,6 +131,14 @@ TEST_F(ProductTemplates, EitherOperandMayBeWindows) {
       if (tile == 2 && kind == ProductKind::Mma) unit.a_align = 4;
       expect_clean(unit, kind == ProductKind::Mma ? Arch{8, 0} : Arch{9, 0, true});
     }
+  for (const bool by_k : {false, true}) {
+    Unit few = unit_of(ProductKind::Mma, 3);
+    few.choice.windows = true;
+    few.windows = 1;
+    few.window_axes = 2;
+    few.b_k_major = by_k;
+    expect_clean(few, {8, 0});
+  }
 }
 
 // ---- what they compute -----------------------------------------------------------------------------------
