@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <numeric>
 #include <unordered_set>
+#include <utility>
 
 namespace kiln::plan {
 namespace {
@@ -59,6 +60,57 @@ std::optional<WindowView> windows_of_halves(const Graph& g, NodeId id) {
   return std::nullopt;
 }
 
+/// Whether maps are made of a value, and nothing but maps and products of these.
+bool is_read_by_maps(const Graph& g, NodeId id) {
+  bool found = false;
+  std::vector<bool> made(g.size());
+  made[id] = true;
+  for (NodeId reader = id + 1; reader < g.size(); ++reader) {
+    if (std::ranges::none_of(g[reader].in, [&](NodeId in) { return made[in]; })) continue;
+    const ir::OpKind kind = ir::info(g[reader].op).kind;
+    const bool map = kind == ir::OpKind::Elementwise || kind == ir::OpKind::Cast;
+    if (!map && kind != ir::OpKind::View && kind != ir::OpKind::Contraction) return false;
+    made[reader] = kind != ir::OpKind::Contraction;
+    found |= map;
+  }
+  return found;
+}
+
+/// Axes that windows of one element walk as one are one.
+void join_axes(WindowView& v) {
+  const auto plain = [](const WindowView::Axis& a) {
+    return a.taps == 1 && a.step == 1 && a.first == 0 && a.count == a.extent;
+  };
+  WindowView::Axis& inner = v.axes[0];
+  const auto joins = [&](std::int64_t stride) { return stride == inner.stride * inner.extent; };
+  const auto join = [&](std::int64_t count) { inner.extent = inner.count *= count; };
+  while (v.axes.size() > 1 && plain(inner) && plain(v.axes[1]) && joins(v.axes[1].stride)) {
+    join(v.axes[1].count);
+    v.axes.erase(v.axes.begin() + 1);
+  }
+  if (v.axes.size() > 1 || !plain(inner) || v.images_are_batch || !joins(v.image_stride)) return;
+  join(std::exchange(v.images, 1));
+  v.image_stride = 0;
+}
+
+/// Windows of one element: a product of many short rows takes as long as its bytes, and a second pass over
+/// its result would take as long again.
+std::optional<WindowView> windows_of_matrix(const Graph& g, NodeId id) {
+  // Of more terms a library's rate makes up for the second pass.
+  constexpr std::int64_t kMostTerms = 128, kMostLines = 128, kLeastPoints = std::int64_t{1} << 15;
+  if (g[id].dtype != DType::Float32 || g[g[id].in[0]].dims.back() > kMostTerms) return std::nullopt;
+  for (const std::size_t which : {0u, 1u}) {
+    const std::int64_t beside = points_of(g, id, 1 - which);
+    if (beside > kMostLines || g[id].numel / beside < kLeastPoints) continue;
+    std::optional<WindowView> v = window_view(g, id, which, WindowChannels::OfMatrix);
+    if (!v || v->groups != 1 || v->taps() != 1 || !has_usual_extents(*v, kSpared)) continue;
+    join_axes(*v);
+    const bool adjacent = v->channel_stride == 1 || (v->axes[0].stride == 1 && v->axes[0].step == 1);
+    if (!adjacent || is_read_by_maps(g, id)) return v;
+  }
+  return std::nullopt;
+}
+
 std::optional<WindowView> windows_of(const Graph& g, NodeId id) {
   if (!may_have_windows(g, id)) return std::nullopt;
   if (std::optional<WindowView> v = windows_of_halves(g, id)) return v;
@@ -71,7 +123,7 @@ std::optional<WindowView> windows_of(const Graph& g, NodeId id) {
     std::optional<WindowView> v = window_view(g, id, which, WindowChannels::Any);
     if (v && has_usual_extents(*v, kSpared)) return v;
   }
-  return std::nullopt;
+  return windows_of_matrix(g, id);
 }
 
 }  // namespace

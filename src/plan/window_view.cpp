@@ -100,11 +100,13 @@ std::optional<Trace> trace(const Graph& g, NodeId id) {
   return t;
 }
 
+bool is_matrix(const Graph& g, NodeId operand) {
+  return resolve_alias(g, operand).base != ir::kNoNode || !ir::is_view(g[operand].op);
+}
+
 /// Of a product's operand that is views, but no matrix in memory, which a product reads as it is.
 std::optional<Trace> trace_operand(const Graph& g, NodeId operand) {
-  const ir::GraphNode& n = g[operand];
-  if (!ir::is_view(n.op) || n.numel == 0 || resolve_alias(g, operand).base != ir::kNoNode)
-    return std::nullopt;
+  if (g[operand].numel == 0 || is_matrix(g, operand)) return std::nullopt;
   return trace(g, operand);
 }
 
@@ -127,7 +129,7 @@ class Sorter {
   /// points do not move along, the innermost or the outermost one, or none.
   bool find_channels() {
     Parts& terms = t_.axes[terms_];
-    const bool any = channels_ == WindowChannels::Any;
+    const bool any = channels_ != WindowChannels::Adjacent;
     if (!any && (terms.empty() || t_.memory.strides[terms.back().along] != 1)) return false;
     const auto fits = [&](const Part& p) { return p.step == 1 && !(any && moves_along(p.along)); };
     if (!terms.empty() && fits(terms.back())) {
@@ -208,6 +210,7 @@ class Sorter {
 
   void find_images() {
     if (order_.empty() || !is_plain(order_.front())) return;
+    if (channels_ == WindowChannels::OfMatrix && order_.size() == 1) return;  // rows
     images_ = static_cast<int>(order_.front());
     order_.erase(order_.begin());
   }
@@ -275,7 +278,9 @@ std::int64_t WindowView::taps() const {
 std::optional<WindowView> window_view(const Graph& g, NodeId product, std::size_t which,
                                       WindowChannels channels) {
   const NodeId operand = g[product].in[which];
-  std::optional<Trace> t = trace_operand(g, operand);
+  const bool of_matrix = channels == WindowChannels::OfMatrix;
+  if (of_matrix && (g[operand].numel == 0 || !is_matrix(g, operand))) return std::nullopt;
+  std::optional<Trace> t = of_matrix ? trace(g, operand) : trace_operand(g, operand);
   if (!t) return std::nullopt;
   const std::size_t rank = g[operand].dims.size();
   std::optional<WindowView> out =

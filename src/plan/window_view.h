@@ -43,10 +43,11 @@ struct WindowView {
   std::int64_t taps() const;  // elements of a window, without channels
 };
 
-enum class WindowChannels : std::uint8_t { Adjacent, Any };
+enum class WindowChannels : std::uint8_t { Adjacent, Any, OfMatrix };
 
-/// The windows that operand `which` (0 or 1) of a product shows, where it is no matrix in memory. memory.base
-/// is in memory, or will be once somebody stores it.
+/// The windows that operand `which` (0 or 1) of a product shows, where it is no matrix in memory; or, for
+/// OfMatrix, where it is one: each point is a window of one element with all channels. memory.base is in
+/// memory, or will be once somebody stores it.
 std::optional<WindowView> window_view(const Graph& graph, NodeId product, std::size_t which,
                                       WindowChannels channels = WindowChannels::Adjacent);
 
@@ -56,7 +57,9 @@ bool takes_tensor_cores(const Graph& graph, const WindowView& view);
 
 /// The products of a graph whose main loop on this GPU reads windows where they lie: those of tensor cores;
 /// and others of floats with so few lines beside the windows that a library's rate would not make up for
-/// windows that are stored. Nobody else reads the views between. `may`: whether a product may.
+/// windows that are stored. So are float32 matrices of many short rows, if what reads the result would be a
+/// pass over it, or a library cannot read the matrix. Nobody else reads the views between. `may`: whether a
+/// product may.
 std::map<NodeId, WindowView> products_of_windows(const Graph& graph,
                                                  const std::function<bool(NodeId, const WindowView&)>& may);
 

@@ -214,6 +214,30 @@ TEST_F(GpuWindows, OfFloatsMayHaveGroups) {
   }
 }
 
+// Windows of one element: what is made of many short rows is made with them, and a library could not read
+// rows that are steps apart.
+TEST_F(GpuWindows, OfOneElementTakeMapsAlong) {
+  const Tensor x = halves({33000, 12}, 0, DType::Float32), filters = halves({12, 24}, 1, DType::Float32),
+               bias = halves({24}, 2, DType::Float32);
+  expect_launches([&] { return relu(matmul(x, filters) + bias); }, 1);
+  expect_launches([&] { return relu(matmul(matrix_transpose(filters), matrix_transpose(x))); }, 1);
+  const Tensor images = halves({3, 7, 111, 100}, 0, DType::Float32),
+               taps = halves({10, 7, 1, 1}, 1, DType::Float32), shift = halves({10}, 2, DType::Float32);
+  expect_launches([&] { return relu(nn::conv(images, taps, shift)); }, 1);
+  const Tensor wide = halves({3, 5, 35000}, 0, DType::Float32), few = halves({9, 5, 1}, 1, DType::Float32);
+  expect_launches([&] { return nn::conv(wide, few, {}, {.stride = {2}}); }, 1);
+  const Tensor last = halves({2, 180, 190, 16}, 0, DType::Float32),
+               mix = halves({20, 1, 1, 16}, 1, DType::Float32), add = halves({20}, 2, DType::Float32);
+  for (const std::int64_t step : {1, 2})
+    expect_launches(
+        [&] {
+          return relu(nn::conv(pad(last, {{0, 0}, {0, 40 * step}, {0, 0}, {0, 0}}), mix, add,
+                               {.stride = {step, 1}, .channels_last = true}));
+        },
+        0);
+  expect_launches([&] { return relu(nn::conv(last, mix, add, {.channels_last = true})); }, 1);
+}
+
 // Windows as the second operand: channels last, the result's rows are filters.
 TEST_F(GpuWindows, MayBeColumns) {
   const auto columns = [&](const Tensor& x) {
