@@ -71,7 +71,10 @@ bool tile_operands(const Facts& f, Schedule& s) {
   const bool low = f.last_run <= kShortTile, narrow = !low && f.across_run <= kShortTile;
   if (low || narrow) {
     const std::int64_t few = low ? f.last_run : f.across_run, many = low ? f.across_run : f.last_run;
-    const bool is_long = many >= kLongRun && kLongTile * f.across_bytes <= kMostAcross;
+    // (Beside few adjacent results a tile of the usual side would have few in all.)
+    const bool few_adjacent = low && few <= kShortTile / 2;
+    const bool is_long =
+        (few_adjacent ? many > kTile : many >= kLongRun) && kLongTile * f.across_bytes <= kMostAcross;
     (low ? s.block : s.run) = is_long && few <= kShortTile / 2 ? kShortTile / 2 : kShortTile;
     if (is_long) (low ? s.run : s.block) = kLongTile;
     if (low || !is_long) s.lanes = 1;

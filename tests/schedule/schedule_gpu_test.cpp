@@ -61,6 +61,23 @@ TEST(Schedule, ShortLoadsOfWideResultsComeInPairs) {
   EXPECT_EQ(steps(4, 5), 1);
 }
 
+/// Beside few adjacent results a GPU's tile goes on along the other axis.
+TEST(Schedule, TilesBesideFewAdjacentResultsAreLong) {
+  const auto tile_of = [](std::int64_t across, std::int64_t last) {
+    const Facts::Axis axes[] = {{40000, false}, {across, false}, {last, false}};
+    Facts f;
+    f.axes = axes;
+    f.across = 1;
+    f.across_run = across;
+    f.last_run = last;
+    const Schedule s = std::get<Schedule>(schedule(f, gpu_target()));
+    return std::pair{s.block, s.run};
+  };
+  EXPECT_EQ(tile_of(129, 6), (std::pair<std::int64_t, std::int64_t>{8, 256}));
+  EXPECT_EQ(tile_of(64, 6), (std::pair<std::int64_t, std::int64_t>{16, 64}));
+  EXPECT_EQ(tile_of(129, 12), (std::pair<std::int64_t, std::int64_t>{16, 64}));
+}
+
 /// A team that has several rows' results is larger where rows are too few for all multiprocessors otherwise.
 TEST(Schedule, FewRowsThatShareWhatIsReadHaveLargeTeams) {
   const Target t = gpu_target();
