@@ -21,7 +21,7 @@ constexpr int kTileM = Config::kTileM, kTileN = Config::kTileN, kEachM = Config:
               kEachN = Config::kEachN;  // of a block, of a thread
 constexpr int kTeamsM = kTileM / kEachM, kTeamsN = kTileN / kEachN;
 constexpr int kThreads = kTeamsM * kTeamsN, kBlocksPerSm = Config::kBlocks;
-constexpr int kDepth = 8, kWidth = Config::kWidth;
+constexpr int kDepth = Config::kDepth, kWidth = Config::kWidth;
 constexpr int kBytes = sizeof(Sum), kVector = 16 / kBytes;
 constexpr int kAxes = Config::kWindowAxes, kBits = 32 / kAxes;
 constexpr bool kOfColumns = Config::kWindows == 2, kTogether = Config::kTogether;

@@ -124,14 +124,16 @@ struct FmaTile {
 constexpr FmaTile kFmaTiles[] = {{512, 8, 4, 8, 1.9},   {512, 16, 8, 8, 1.45}, {256, 16, 4, 8, 1.7},
                                  {256, 32, 8, 8, 1.25}, {128, 32, 4, 8, 1.5},  {128, 64, 8, 8, 1.15},
                                  {64, 64, 4, 8, 1.4},   {64, 128, 8, 8, 1.15}};
+// Of adjacent channels whose stages are deep: whole lines of memory are copied, which take shared memory.
+constexpr FmaTile kFmaDeep[] = {{256, 8, 4, 4, 1.9},   {256, 16, 4, 8, 1.45}, {128, 32, 4, 8, 1.25},
+                                {128, 64, 8, 8, 1.15}, {64, 64, 4, 8, 1.4},   {64, 128, 8, 8, 1.15}};
 // Sums of 8 bytes take the registers of two.
 constexpr FmaTile kFmaDoubles[] = {
     {512, 8, 4, 8, 1.9}, {256, 16, 4, 8, 1.5}, {128, 32, 4, 8, 1.3}, {64, 64, 4, 8, 1.2}};
 
 /// The tile whose blocks take the least time of all multiprocessors.
-const FmaTile& fma_tile(bool doubles, std::int64_t windows, std::int64_t beside, std::int64_t batches,
-                        int threads) {
-  const std::span<const FmaTile> all = doubles ? std::span<const FmaTile>(kFmaDoubles) : kFmaTiles;
+const FmaTile& fma_tile(std::span<const FmaTile> all, std::int64_t windows, std::int64_t beside,
+                        std::int64_t batches, int threads) {
   return *std::ranges::min_element(all, {}, [&](const FmaTile& t) {
     const std::int64_t tiles = batches * ceil_div(windows, t.windows) * ceil_div(beside, t.beside);
     return static_cast<double>(ceil_div(tiles, threads) * t.windows * t.beside) * t.slowness;
@@ -153,7 +155,6 @@ bool images_are_one(const plan::WindowView& v, const ProductOperand& beside, std
 /// The main loop of single threads: see product_fma.cuh.
 void RegionLowering::choose_fma_loop(kernel::Template& t, const ProductOperand& windows,
                                      const ProductOperand& beside, std::int64_t batches) {
-  constexpr std::int64_t kBlocks = 3;
   // Of so few adjacent ones that are copied one by one, adjacent threads copy those of adjacent windows.
   constexpr std::int64_t kFewChannels = 4;
   const plan::WindowView& v = *windows_;
@@ -166,15 +167,19 @@ void RegionLowering::choose_fma_loop(kernel::Template& t, const ProductOperand& 
              adjacent = !v.channels_outer && v.channel_stride == 1,
              together = adjacent && (windows.alignment > bytes || v.channels > kFewChannels);
   if (flat) lines *= std::exchange(batches, 1);
-  const FmaTile& tile =
-      fma_tile(t.element == DType::Float64, lines, dims[of_a ? last : before], batches, target_.threads);
+  const bool floats = t.element == DType::Float32, deep = together && floats;
+  const std::span<const FmaTile> tiles = deep                          ? std::span<const FmaTile>(kFmaDeep)
+                                         : t.element == DType::Float64 ? std::span<const FmaTile>(kFmaDoubles)
+                                                                       : kFmaTiles;
+  const FmaTile& tile = fma_tile(tiles, lines, dims[of_a ? last : before], batches, target_.threads);
   t.name = "product_fma";
   t.config = {{"kWidth", s_.lanes},
               {"kTileM", of_a ? tile.windows : tile.beside},
               {"kTileN", of_a ? tile.beside : tile.windows},
               {"kEachM", of_a ? tile.each_windows : tile.each_beside},
               {"kEachN", of_a ? tile.each_beside : tile.each_windows},
-              {"kBlocks", kBlocks},
+              {"kBlocks", floats && !together ? 4 : 3},
+              {"kDepth", deep ? 16 : 8},
               {"kUnit", together && !is_half(t.element) ? windows.alignment / bytes : 1},
               {"kByK", beside.strides[of_a ? before : last] == 1, true},
               {"kTogether", together, true},

@@ -174,6 +174,8 @@ TEST_F(GpuWindows, OfFloatsAreOneLaunch) {
     expect_conv({1, 17, 13, 6}, {20, 3, 2, 6}, {.stride = {2, 1}, .padding = {1, 0}, .dilation = {1, 2}}, 1,
                 type);
     expect_conv({2, 45, 16}, {40, 5, 16}, {.padding = {2}}, 1, type);
+    expect_conv({2, 45, 16}, {8, 5, 16}, {.padding = {2}}, 1, type);
+    expect_conv({2, 45, 7}, {60, 3, 7}, {.padding = {1}}, 1, type);
     expect_conv({1, 4, 6, 5, 4}, {60, 2, 3, 1, 4}, {.padding = {1, 1, 0}}, 1, type);
     expect_conv({3, 7, 9, 1}, {5, 3, 3, 1}, {.padding = {1, 1}}, 1, type);
   }

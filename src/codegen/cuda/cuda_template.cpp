@@ -68,7 +68,8 @@ ProductChoice::Fma fma_of(const Template& t) {
           number("kWidth", 4),
           number("kWindows", 0) == 2,
           number("kTogether", 0) != 0,
-          number("kFlat", 0) != 0};
+          number("kFlat", 0) != 0,
+          number("kDepth", 8)};
 }
 
 ProductChoice choice_of(const Template& t) {

@@ -37,11 +37,11 @@ ProductTile decode_tile(const ProductChoice& c) {
 
 /// Two stages, the table of k, and lines where they are in shared memory.
 ProductTile fma_tile(const ProductChoice::Fma& f) {
-  constexpr int kDepth = 8, kTable = 256, kEntry = 8;
+  constexpr int kTable = 256, kEntry = 8;
   const int vector = 16 / f.bytes, lines = f.of_columns ? f.n : f.m, others = f.of_columns ? f.m : f.n;
-  const int stage = (f.together ? lines * (kDepth + vector) : lines * kDepth) + (others + vector) * kDepth;
+  const int stage = (f.together ? lines * (f.depth + vector) : lines * f.depth) + (others + vector) * f.depth;
   const int shared = 2 * stage * f.bytes + (kTable + (f.together ? lines : 0)) * kEntry;
-  return {f.m, f.n, kDepth, f.m / f.each_m * (f.n / f.each_n), shared, 1, 0, 0};
+  return {f.m, f.n, f.depth, f.m / f.each_m * (f.n / f.each_n), shared, 1, 0, 0};
 }
 
 constexpr ProductTile kWgmmaTiles[] = {

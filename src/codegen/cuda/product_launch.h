@@ -30,6 +30,7 @@ struct ProductChoice {
     int m = 0, n = 0, each_m = 1, each_n = 1;  ///< of a block, of a thread
     int bytes = 4, width = 4;                  ///< of a sum; columns of a call of the epilogue
     bool of_columns = false, together = false, flat = false;
+    int depth = 8;  ///< steps of k of a stage
   } fma = {};
 };
 

@@ -92,6 +92,11 @@ TEST_F(ProductTemplates, WindowsOfSingleThreadsHaveTheSharedMemoryTheyAreLaunche
       expect_clean(fma_unit("float", of_columns, together, true), {9, 0, true});
       expect_clean(fma_unit("f16", of_columns, together, false), {8, 0});
     }
+  Unit deep = fma_unit("float", false, true, true);
+  deep.choice.fma.m = 256;
+  deep.choice.fma.n = 32;
+  deep.choice.fma.depth = 16;
+  expect_clean(deep, {9, 0, true});
 }
 
 TEST_F(ProductTemplates, EveryTileClassIsThatOfTheTable) {

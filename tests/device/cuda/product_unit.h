@@ -117,7 +117,8 @@ inline std::string number(int x) { return std::to_string(x); }
 inline std::string fma_constants(const codegen::ProductChoice::Fma& f) {
   return "  typedef float Sum;\n  static constexpr int kTileM = " + number(f.m) +
          ", kTileN = " + number(f.n) + ", kEachM = " + number(f.each_m) + ", kEachN = " + number(f.each_n) +
-         ", kBlocks = 3, kUnit = 1;\n  static constexpr bool kByK = true, kChannelsOuter = "
+         ", kBlocks = 3, kUnit = 1, kDepth = " + number(f.depth) +
+         ";\n  static constexpr bool kByK = true, kChannelsOuter = "
          "false, kTogether "
          "= " +
          flag(f.together) + ", kFlat = " + flag(f.flat) + ";\n";
