@@ -125,7 +125,8 @@ void pairwise(RandomProgram& p, Draw& d, std::int64_t n) {
   const bool least = p.steps.back().op == "minimum";
   const int r = w.reduce(d.of(std::vector<std::string>{"sum", "sum", "max", "min"}), f, {2}, false);
   const bool sum = p.steps.back().op == "sum";
-  if (d.chance(1, 3))
+  const bool position = d.chance(1, 3);
+  if (position)
     w.output(w.reduce("argmin", r, {1}, false));
   else
     w.output(narrowed(w, r, dtype));
@@ -133,6 +134,10 @@ void pairwise(RandomProgram& p, Draw& d, std::int64_t n) {
   const auto all = static_cast<double>(rows * columns * k);
   p.instructions = all * (sum ? (product ? 1 : 2) : square ? 3 : 2);
   p.extremes = all * (static_cast<int>(least) + static_cast<int>(!sum));
+  if (position) {  // one more of each pair
+    p.instructions += static_cast<double>(rows * columns);
+    p.extremes += static_cast<double>(rows * columns);
+  }
   p.doubles = dtype == DType::Float64 &&
               !(product && sum);  // (that is a matrix product, which has a rate of its own)
 }
