@@ -92,6 +92,12 @@ transform::Wishes wishes(const schedule::Target& target, Device device) {
       w.keeps_rows = [&target](const transform::ReducedRows& r) { return keeps_rows(r, target); };
     w.writes_out =
         transform::TermCosts{.most_terms = 4, .most_products = 8, .most_stored = 2, .of_windows = 160};
+    if (target.templates >=
+        schedule::Target::Templates::Few) {  // a main loop for nests (lower/region_pairs.cpp)
+      w.nests = transform::NestCosts{
+          .rows = 96, .results = (1 << 15) * target.threads, .most_terms = 128, .most_of_halves = 40};
+      w.writes_out->nests = *w.nests;
+    }
   }
   w.sums_batches = !target.gpu;
   w.reuses_products = target.gpu && target.pair_sums;

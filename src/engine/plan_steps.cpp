@@ -160,7 +160,8 @@ void PlanMaker::size_launch(Launch& l, lower::Lowered& lowered, const plan::Regi
   l.given = lowered.given;
   l.given_buffer = lowered.given_buffer;
   l.finish_grid = lowered.finish_grid;
-  l.counters = lowered.kernel.main_loop      ? codegen::template_text(lowered.kernel.main_loop->name).counters
+  l.counters = lowered.kernel.main_loop
+                   ? codegen::template_text(lowered.kernel.main_loop->name).counters + l.finish_grid
                : lowered.kernel.link.empty() ? l.finish_grid
                                              : l.grid + 2;
   l.grain = lowered.grain;

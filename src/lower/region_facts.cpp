@@ -3,7 +3,7 @@
 //
 // Invariant: nothing here makes an expression, but for the offsets of the scratch buffers that
 // keep_in_scratch adds.
-#include "lower/region_lowering.h"
+#include "lower/region_pairs.h"
 #include "lower/widened.h"
 #include "math/expand.h"
 #include "schedule/schedule_gpu.h"
@@ -307,6 +307,8 @@ void RegionLowering::choose() {
       }
   }
   if (s_.form != Form::Rows) s_.batch = 0;
+  pairs_ = PairsLowering(*this).find();
+  if (pairs_) s_ = {.form = Form::Nest};
   out_.most_blocks = target_.gpu ? schedule::rows_under_way(f, target_, s_) : 0;
 }
 

@@ -10,7 +10,7 @@
 //   region_folded.cpp   reductions of short columns, several of whose rows share the lanes
 //   region_scan.cpp     scans: accumulators that are read while their loop runs; long scans in chunks
 //   region_while.cpp    loops over the states of an element
-//   region_nest.cpp     reductions of reductions along further axes
+//   region_nest.cpp     reductions of reductions along further axes; region_pairs.cpp: those over pairs
 //   region_slab.cpp     reductions along different axes of the same values
 //   region_held.cpp     columns that a block keeps in shared memory
 //   region_bunch.cpp    short rows, many of which share a block of threads
@@ -66,6 +66,8 @@ struct MadeOperand {
 inline bool has_position(Op op) { return ir::has(op, ir::POSITION); }
 
 class RegionLowering {
+  friend class PairsLowering;
+
  public:
   RegionLowering(const plan::Graph& graph, const plan::Regions& regions, const plan::Region& region,
                  const schedule::Target& target)
@@ -422,10 +424,8 @@ class RegionLowering {
   E folded_value(const Reduction& r);
   void make_fold_buffers();
   void build_folded(), build_turned();
-  void build_stripes(), build_split(), build_nest();
-  void inner_level(Body& body);
-  void build_slab();
-  void stage_slab(Body& into, const Range& slab);
+  void build_stripes(), build_split(), build_nest(), inner_level(Body& body);
+  void build_slab(), stage_slab(Body& into, const Range& slab);
   void sweep(Body& into, int place, const Fill& fill);
   void shared_sweep(Body& into, int place, const Fill& fill);
   int parts_for(std::int64_t points) const;
@@ -505,8 +505,7 @@ class RegionLowering {
   void stripe_phase(Body& into, const Range& columns, const std::optional<Range>& chunk);
 
   // Chunks of the outermost reduced axis, and the finish section.
-  void declare_chunks();
-  void reduce_chunk(Body& body, E chunk), store_partials(Body& body, E chunk);
+  void declare_chunks(), reduce_chunk(Body& body, E chunk), store_partials(Body& body, E chunk);
   void over_group(Body& into, E group, Groups columns, E block_length, const Fill& fill);
   void build_finish(std::int64_t groups, Groups columns, E block_length, const std::vector<AccDecl>& accs);
   void share_columns();
@@ -532,6 +531,7 @@ class RegionLowering {
   int phases_ = 0, widest_bytes_ = 1;
   bool random_ = false;
   schedule::Schedule s_;
+  std::optional<NestOfPairs> pairs_;                            // Nest: by the main loop for those
   std::vector<int> batch_groups_, row_groups_, column_groups_;  // Product: none: of one element
   bool unaligned_ = false;                     // Product, GPU: lanes are no whole vectors of memory
   bool narrow_ = true;                         // Product, GPU: indices of hooks fit 32 bits, so far

@@ -6,7 +6,7 @@
 //
 // Invariant: one level is on lanes, or the kept axes are; a loop of a level that is not holds the loops of
 // the level below and then its own updates.
-#include "lower/region_lowering.h"
+#include "lower/region_pairs.h"
 
 #include <utility>
 
@@ -27,6 +27,7 @@ void RegionLowering::store_level(Body& body, int level) {
 }
 
 void RegionLowering::build_nest() {
+  if (pairs_) return PairsLowering(*this).build();
   LoopDecl grid = open_grid();
   E item = var(grid.var);
   std::int64_t rows = 1;

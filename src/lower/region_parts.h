@@ -83,6 +83,17 @@ constexpr std::int64_t kPartsOfRelative = 4;
 constexpr std::int64_t kAddedInStripes = 48;
 inline std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
+/// A nest over pairs (region_pairs.h): values and groups, and the tile of its main loop.
+struct NestOfPairs {
+  EntryId x = kNoEntry, y = kNoEntry;    // of rows and of columns
+  EntryId r = kNoEntry;                  // what is reduced of both along steps
+  std::vector<EntryId> kept;             // what is reduced of that along columns
+  int row = -1, column = -1, step = -1;  // groups
+  int threads = 0, each = 0;             // of a tile: threads along columns, and columns of each
+  bool cut = false;                      // r is a sum of parts
+  std::int64_t parts = 1;                // of the columns, each a block's
+};
+
 /// What a main loop reads of a product's operand.
 struct ProductOperand {
   std::uint32_t buffer;

@@ -433,11 +433,14 @@ Why Fuser::refuse_nest(const Group& a, const Group& b, const Fit& f) {
     break;
   }
   bool above = false;
+  int axes = 0;
   for (int i = 0; i < space.n; ++i) {
     if (space.extent[i] == 1) continue;
+    ++axes;
     above |= f.levels.n > 2 && ((place[1] & ~place[2]) >> i & 1) != 0;
     n.apart_in_memory |= above && (place[f.levels.n - 1] >> i & 1) != 0;
   }
+  n.pairs = axes == 3 && f.levels.n == 3 && n.kept > 1;
   const double cost[2] = {a.cost * static_cast<double>(a.points), b.cost * static_cast<double>(b.points)};
   n.apart[0] = {cost[0], bytes_moved({&a})};
   n.apart[1] = {cost[1], bytes_moved({&b})};

@@ -212,6 +212,7 @@ struct NestFacts {
   std::int64_t innermost = 1, outer = 1;  // points of level 0, and of all levels above it, a kept point
   int last_level = -1;                    // of the last axis; -1: kept
   std::int64_t last = 1;                  // its elements
+  bool pairs = false;                     // one axis is kept, and there is one of each of two levels
   bool apart_in_memory = false;  // kept axes lie between the axes of level 1 and those of level 0, the last
   double prims = 0;              // of all points
   double bytes = 0;              // that the one kernel moves

@@ -26,6 +26,10 @@ constexpr std::int64_t kWarpsRow =
     256;  // elements of a row, or vectors, that a warp goes along; longer ones a block
 constexpr double kCombined = 300;  // primitives for which a warp could combine its lanes
 constexpr double kMargin = 1.03;   // what a nest must bring at least
+// A nest is one over pairs (lower/region_pairs.cpp) where so many points read a byte, there are so many rows,
+// and so many pairs for each multiprocessor.
+constexpr double kReads = 2;
+constexpr std::int64_t kPairsRows = 96, kPairs = 8192;
 
 std::int64_t along(const Facts& f, int level) {
   std::int64_t n = 1;
@@ -179,7 +183,12 @@ bool nest_pays(const NestFacts& f, const Target& t) {
   const double slab = 4 * static_cast<double>(f.innermost) * static_cast<double>(f.last);
   const bool columns = f.last_level != 0;
   if (columns && (f.last < 16 || (!t.gpu && slab > static_cast<double>(t.l2_bytes)))) busy /= 2;
-  if (t.gpu) {  // threads that have no element of a short row
+  const bool pairs = t.gpu && f.pairs && t.templates >= Target::Templates::Few &&
+                     f.bytes * kReads <= points && f.kept >= kPairsRows &&
+                     f.kept * f.outer >= kPairs * t.threads;
+  if (pairs) {
+    busy = 1;
+  } else if (t.gpu) {  // threads that have no element of a short row
     busy *= std::min(1.0, static_cast<double>(row) / (across && f.last_level >= 0 ? 128.0 : 32.0));
     if (!columns && across && f.apart_in_memory) busy /= kApart;
   }
@@ -188,10 +197,10 @@ bool nest_pays(const NestFacts& f, const Target& t) {
   };
   // A team's lanes come together at the end of each row that they share.
   const double combined =
-      t.gpu && !across ? kCombined * static_cast<double>(f.kept) * static_cast<double>(f.outer) : 0;
+      t.gpu && !across && !pairs ? kCombined * static_cast<double>(f.kept) * static_cast<double>(f.outer) : 0;
   const double one = t.launch_ns + (time(f.prims + combined, f.bytes) - t.launch_ns) / busy;
   const double two = time(f.apart[0].prims, f.apart[0].bytes) + time(f.apart[1].prims, f.apart[1].bytes);
-  return one * kMargin <= two;
+  return (pairs ? one : one * kMargin) <= two;
 }
 
 }  // namespace kiln::schedule

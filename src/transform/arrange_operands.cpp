@@ -29,12 +29,13 @@ struct Pair {
 
 class Arranger {
  public:
-  Arranger(Graph& graph, std::int64_t least_across) : g_(graph), least_across_(least_across), add_(graph) {}
+  Arranger(Graph& graph, std::int64_t least_across, const NestCosts& nests)
+      : g_(graph), least_across_(least_across), nested_(graph, nests), add_(graph) {}
 
   Renumbering run() {
     arranged_.assign(g_.size(), {});
     for (NodeId id = 0; id < g_.size(); ++id)
-      if (ir::is_reduce(g_[id].op)) find_below(g_[id]);
+      if (ir::is_reduce(g_[id].op) && !nested_.contains(id)) find_below(g_[id]);
     return rebuild(g_, [&](NodeId id, GraphNode n) {
       for (std::size_t k = 0; k < std::min(n.in.size(), arranged_[id].size()); ++k)
         if (arranged_[id][k].wanted) n.in[k] = arrange(n.in[k], n.loc, arranged_[id][k]);
@@ -124,14 +125,15 @@ class Arranger {
 
   Graph& g_;
   const std::int64_t least_across_;
+  const NestedPairs nested_;
   ir::Builder add_;
   std::vector<std::array<Pair, 3>> arranged_;  // by node and operand
 };
 
 }  // namespace
 
-Renumbering arrange_operands(Graph& graph, std::int64_t least_across) {
-  return Arranger(graph, least_across).run();
+Renumbering arrange_operands(Graph& graph, std::int64_t least_across, const NestCosts& nests) {
+  return Arranger(graph, least_across, nests).run();
 }
 
 }  // namespace kiln::transform

@@ -93,7 +93,8 @@ void transform_for_target(Transformed& t, const Wishes& wishes) {
     follow(t, dce(t.graph));
   }
   if (wishes.narrow_indices) follow(t, narrow_indices(t.graph));
-  if (wishes.arranges > 0) follow(t, arrange_operands(t.graph, wishes.arranges));
+  if (wishes.arranges > 0)
+    follow(t, arrange_operands(t.graph, wishes.arranges, wishes.nests.value_or(NestCosts{})));
   if (wishes.turns_windows) {
     follow(t, wishes.turns_windows(t.graph));
     follow(t, dce(t.graph));
@@ -150,6 +151,11 @@ Transformed transform(ir::Graph graph, const Wishes& wishes) {
     follow(t, dce(t.graph));
   }
   if (wishes.finds_products) follow(t, find_products(t.graph, wishes.most_nested));
+  if (wishes.nests) {
+    follow(t, sum_picks(t.graph, *wishes.nests));
+    follow(t, nest_products(t.graph, *wishes.nests));
+    follow(t, dce(t.graph));
+  }
   if (wishes.writes_out) follow(t, write_out_sums(t.graph, *wishes.writes_out));
   if (wishes.vectors) follow(t, sum_vectors(t.graph, *wishes.vectors));
   for (const Pass& pass : kPasses) follow(t, pass.run(t.graph));

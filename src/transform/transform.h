@@ -6,6 +6,7 @@
 
 #include "transform/block_rows.h"
 #include "transform/expand_squares.h"
+#include "transform/nest_products.h"
 #include "transform/replacement.h"
 #include "transform/split_keys.h"
 #include "transform/split_reductions.h"
@@ -46,6 +47,7 @@ struct Wishes {
   /// Rows of a norm on chip; squares of others are expanded. Or nothing. See expand_squares.h.
   std::function<bool(const ReducedRows&)> keeps_rows;
   std::optional<VectorCosts> vectors;        // of products of a matrix and a vector, see sum_vectors.h
+  std::optional<NestCosts> nests;            // of products whose rows are reduced, see nest_products.h
   std::optional<TermCosts> writes_out;       // of reductions of pairs, see write_out_sums.h
   bool sums_batches = false;                 // of products, see sum_batches.h
   bool reuses_products = false;              // for sums of others, see reuse_products.h

@@ -25,7 +25,8 @@ constexpr std::int64_t kManyResults = 1 << 16;  // of windows: below, launches a
 
 class Writer {
  public:
-  Writer(Graph& graph, const TermCosts& costs) : g_(graph), costs_(costs), reduced_(graph), add_(graph) {}
+  Writer(Graph& graph, const TermCosts& costs)
+      : g_(graph), costs_(costs), reduced_(graph), nested_(graph, costs.nests), add_(graph) {}
 
   Renumbering run() {
     for (NodeId id = 0; id < g_.size(); ++id) found_.push_back(find(id));
@@ -76,6 +77,7 @@ class Writer {
       largest = take_steps(f, std::move(steps));
     }
     f.terms = g_[n.in[0]].dims[f.axes[0]];
+    if (f.terms > 2 && n.op != Op::matmul && nested_.contains(id)) return std::nullopt;
     // Threads side by side read columns side by side.
     const bool adjacent = n.op == Op::matmul && memory_strides(g_, n.in[1]).back() == 1;
     const std::int64_t most =
@@ -222,6 +224,7 @@ class Writer {
   Graph& g_;
   const TermCosts& costs_;
   const OnlyReduced reduced_;
+  const NestedPairs nested_;
   std::vector<std::optional<Found>> found_;
   std::vector<NodeId> now_;
   ir::Builder add_;

@@ -2,6 +2,7 @@
 // of.
 #pragma once
 
+#include "transform/nest_products.h"
 #include "transform/replacement.h"
 
 #include <cstdint>
@@ -15,6 +16,7 @@ struct TermCosts {
   std::int64_t most_stored = 0;    // … where the results are stored
   std::int64_t pairs = 16;         // results that are made of an element of the larger operand, at least
   std::int64_t of_windows = 0;     // operations that a reduction of windows becomes at most
+  NestCosts nests = {};            // of reductions that are left to a nest
 };
 
 /// A reduction over one axis of few elements whose operand is made of pairs, f(x[i, k], y[j, k]), and a

@@ -167,6 +167,30 @@ TEST(Schedule, NestsOfAGpuCountWhatRowsTakeToCombine) {
   EXPECT_TRUE(nest_pays(n, t));
 }
 
+/// A main loop does nests over pairs, of rows enough for its blocks.
+TEST(Schedule, NestsOverPairsOfAGpu) {
+  Target t = gpu_target();
+  t.templates = Target::Templates::Few;
+  t.prims_per_ns = 8448;
+  t.bytes_per_ns = t.cached_bytes_per_ns = 3000;
+  t.launch_ns = 3000;
+  NestFacts n;
+  n.kept = 1 << 20;
+  n.outer = 16;
+  n.innermost = n.last = 64;
+  n.last_level = 0;
+  n.bytes = 2.7e8;
+  n.prims = 5.4e9;
+  n.apart[0] = {n.prims, 3e8};
+  n.apart[1] = {1.7e7, 7e7};
+  EXPECT_FALSE(nest_pays(n, t));
+  n.pairs = true;
+  EXPECT_TRUE(nest_pays(n, t));
+  n.kept = 64;
+  n.outer = 1 << 18;
+  EXPECT_FALSE(nest_pays(n, t));
+}
+
 TEST(Schedule, LongHeldRowsFillTwoThirdsOfAGpusBlocksInFewSizes) {
   const Target t = gpu_target();
   for (const int vector : {4, 8})

@@ -139,6 +139,15 @@ const std::vector<TemplateText>& all_templates() {
        2},
       {"pair_added", {t::pair_sums}, "PairShape shape", {t::pair_added}, "run_pair_added"},
       {"pair_flags", {t::pair_sums}, "PairShape shape", {t::pair_finite, t::pair_flags}, "run_pair_flags"},
+      {"nest_pairs",
+       {t::finish, t::nest_head},
+       "NestShape shape",
+       {t::nest_pairs},
+       "run_nest",
+       0,
+       0,
+       1,
+       true},
   };
   return all;
 }
@@ -212,9 +221,11 @@ std::vector<bool> given_buffers(const Kernel& kernel) {
 
 /// How many elements the arrays of a hook's calls have: a run of an operand's, or columns of the result.
 static const char* length_of_arrays(const Hook& hook) {
-  return hook.name == "b_value"  ? "Config::kRun"
-         : hook.name == "finish" ? "Config::kFinish"
-                                 : "Config::kWidth";
+  return hook.name == "b_value"    ? "Config::kRun"
+         : hook.name == "x_values" ? "Config::kXRun"
+         : hook.name == "y_values" ? "Config::kYRun"
+         : hook.name == "finish"   ? "Config::kFinish"
+                                   : "Config::kWidth";
 }
 
 /// The arrays that come with a hook's call, or that it fills.
@@ -336,6 +347,7 @@ std::string emit_template(const Kernel& kernel, const std::string& symbol, bool 
   args += "};\n";
   const bool memory = std::ranges::find(text.before, templates::memory) != text.before.end();
   p.memory = p.memory && !memory;  // the template brings it along
+  p.reduce |= text.reduces, p.math |= text.reduces;
   std::string out = text.specific != 0 ? cat(kChipAlone, '\n') : std::string();
   out += CudaEmitter::text_of(p);
   for (const char* part : text.before) out += part;

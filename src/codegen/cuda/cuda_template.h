@@ -25,10 +25,12 @@ struct TemplateText {
   std::vector<const char*> before;  // texts that hooks may use: among them the head's type
   const char* head;                 // the head as a member of Args: "Product product"
   std::vector<const char*> main;
-  const char* entry;  // a device function that takes const Args&
-  int maps = 0;       // device::TiledBuffer of the launch, members of Args behind the head
-  int specific = 0;   // not 0: of this architecture alone (90: sm_90a)
-  int counters = 0;   // zeroed words, left zeroed: device::Launch::counters, args.counters behind the maps
+  const char* entry;     // a device function that takes const Args&
+  int maps = 0;          // device::TiledBuffer of the launch, members of Args behind the head
+  int specific = 0;      // not 0: of this architecture alone (90: sm_90a)
+  int counters = 0;      // zeroed words, left zeroed, and one more for each iteration of a finish section:
+                         // device::Launch::counters, args.counters behind the maps
+  bool reduces = false;  // it takes the texts of reductions and functions
 };
 
 /// Throws InternalError on an unknown name.
