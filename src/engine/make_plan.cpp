@@ -95,7 +95,7 @@ transform::Wishes wishes(const schedule::Target& target, Device device) {
     if (target.templates >=
         schedule::Target::Templates::Few) {  // a main loop for nests (lower/region_pairs.cpp)
       w.nests = transform::NestCosts{
-          .rows = 96, .results = (1 << 15) * target.threads, .most_terms = 128, .most_of_halves = 40};
+          .rows = 96, .results = (1 << 15) * target.threads, .most_terms = 256, .most_of_halves = 40};
       w.writes_out->nests = *w.nests;
     }
   }

@@ -307,7 +307,7 @@ void RegionLowering::choose() {
       }
   }
   if (s_.form != Form::Rows) s_.batch = 0;
-  pairs_ = PairsLowering(*this).find();
+  if (!variants_ || variants_->empty()) pairs_ = PairsLowering(*this).find();
   if (pairs_) s_ = {.form = Form::Nest};
   out_.most_blocks = target_.gpu ? schedule::rows_under_way(f, target_, s_) : 0;
 }

@@ -39,6 +39,7 @@ Kept kept_of(ir::Fold fold) {
 }
 
 constexpr int kThreads = 128, kEachRow = 8;  // of a block; rows of a thread
+constexpr std::int64_t kManyRows = 1024;     // of which blocks have twice as many
 constexpr int kSteps = 8, kFewSteps = 4;     // along k at a time; where there are no more of these
 constexpr std::size_t kMostReductions = 3;
 constexpr std::int64_t kLeastColumns = 12, kLeastSteps = 3;
@@ -62,10 +63,20 @@ const Across& across(std::int64_t columns) {
   return *std::ranges::min_element(kAcross, {}, time);
 }
 
-std::int64_t tile_rows(const NestOfPairs& n) { return std::int64_t{kEachRow} * kThreads / n.threads; }
+/// Threads of a block: large tiles read each element the fewest times.
+int block_of(const NestOfPairs& n, std::int64_t rows) {
+  return n.threads == kAcross[0].threads && n.each == kAcross[0].each && rows >= kManyRows ? 2 * kThreads
+                                                                                           : kThreads;
+}
+std::int64_t tile_rows(const NestOfPairs& n, std::int64_t rows) {
+  return std::int64_t{kEachRow} * block_of(n, rows) / n.threads;
+}
 std::int64_t tile_columns(const NestOfPairs& n) { return std::int64_t{n.threads} * n.each; }
 /// Blocks on a multiprocessor: sums of parts take more registers, and so do several reductions.
-int resident(const NestOfPairs& n) { return n.cut || n.kept.size() > 1 ? 2 : 3; }
+int resident(const NestOfPairs& n, std::int64_t rows) {
+  const bool many = n.kept.size() > 1 || (n.cut && n.each == kAcross[0].each);
+  return block_of(n, rows) > kThreads ? (many ? 1 : 2) : many ? 2 : 3;
+}
 
 /// In how many parts columns are best dealt to blocks, so that all multiprocessors have work to the end.
 std::int64_t parts_of(std::int64_t row_blocks, std::int64_t tiles, std::int64_t at_once) {
@@ -169,13 +180,18 @@ bool PairsLowering::choose_tile(NestOfPairs& nest) const {
   const Across& tile = across(columns);
   nest.threads = tile.threads;
   nest.each = tile.each;
-  const std::int64_t blocks = ceil_div(rows, tile_rows(nest)), tiles = ceil_div(columns, tile_columns(nest));
+  const std::int64_t blocks = ceil_div(rows, tile_rows(nest, rows)),
+                     tiles = ceil_div(columns, tile_columns(nest));
   const std::int64_t processors = r_.target_.threads;
-  if (5 * rows < 3 * blocks * tile_rows(nest) || blocks * tiles < processors || columns < kLeastColumns ||
-      steps < kLeastSteps)
+  if (5 * rows < 3 * blocks * tile_rows(nest, rows) || blocks * tiles < processors ||
+      columns < kLeastColumns || steps < kLeastSteps)
     return false;
-  nest.cut = ir::info(r_.op_of(r_.reduction(nest.r))).fold == ir::Fold::Sum && steps > kAddedAsOne;
-  nest.parts = parts_of(blocks, tiles, processors * resident(nest));
+  const Entry& made = entry(entry(nest.r).in[0]);
+  const bool product =
+      made.kind == Entry::Kind::Op && r_.g_[made.node].op == Op::multiply;  // as libraries add
+  nest.cut =
+      !product && ir::info(r_.op_of(r_.reduction(nest.r))).fold == ir::Fold::Sum && steps > kAddedAsOne;
+  nest.parts = parts_of(blocks, tiles, processors * resident(nest, rows));
   return true;
 }
 
@@ -312,12 +328,12 @@ void PairsLowering::add_constants(kernel::Template& t, bool x_by_k, bool y_by_k)
   const NestOfPairs& n = *r_.pairs_;
   const AccDecl& acc = r_.k_.accs[r_.reduction(n.r).acc];
   t.config = {{"kWidth", 1},
-              {"kRows", tile_rows(n)},
+              {"kRows", tile_rows(n, extent(n.row))},
               {"kColumns", tile_columns(n)},
               {"kDepth", extent(n.step) <= kFewSteps ? kFewSteps : kSteps},
               {"kEachM", kEachRow},
               {"kEachN", n.each},
-              {"kBlocks", resident(n)},
+              {"kBlocks", resident(n, extent(n.row))},
               {"kXByK", x_by_k, true},
               {"kYByK", y_by_k, true},
               {"kXRun", run_of(n.row, x_by_k)},
@@ -356,17 +372,18 @@ void PairsLowering::build() {
   r_.k_.main_loop = main_loop();
   r_.k_.accs.clear();
   r_.k_.customs.clear();
-  r_.s_.threads = {kThreads, 1, false};
+  const int block = block_of(n, extent(n.row));
+  r_.s_.threads = {static_cast<std::uint16_t>(block), 1, false};
   const auto narrow = [&](int group) { return static_cast<std::int32_t>(extent(group)); };
   const NestHead head{narrow(n.row), narrow(n.column), narrow(n.step), static_cast<std::int32_t>(n.parts)};
   Lowered& out = r_.out_;
   out.head.resize(sizeof head);
   std::memcpy(out.head.data(), &head, sizeof head);
-  out.grid = ceil_div(extent(n.row), tile_rows(n));
+  out.grid = ceil_div(extent(n.row), tile_rows(n, extent(n.row)));
   out.finish_grid = n.parts > 1 ? out.grid : 0;
   out.shape.emplace();
   out.shape->grid[0] = static_cast<std::uint32_t>(out.grid * n.parts);
-  out.shape->block[0] = kThreads;
+  out.shape->block[0] = static_cast<std::uint32_t>(block);
 }
 
 }  // namespace kiln::lower
