@@ -75,22 +75,6 @@ struct AttentionItem {
   }
 };
 
-/// Orders copies of `slabs` slabs of an operand's rows; `which`: 0, 1 or 2 for q, k or v.
-template <int Rank, int Slabs>
-__device__ __forceinline__ void copy_rows(const Args& args, const TensorMap& map, int which, int b, int row,
-                                          uint32 to, int slab, uint32 full) {
-  int c[Rank];
-  c[1] = row;
-#pragma unroll
-  for (int p = 0; p < Rank - 2; ++p)
-    c[2 + p] = b / args.parts.divisor[which][p] % args.parts.extent[which][p];
-#pragma unroll
-  for (int s = 0; s < Slabs; ++s) {
-    c[0] = 64 * s;
-    copy_box(to + s * slab, map, c, full);
-  }
-}
-
 /// Says of a tile what AttentionTile reads, by a whole warp.
 __device__ __forceinline__ void note_tile(const Args& args, uint32 to, const AttentionItem& rows, int j0,
                                           int kind, bool last) {
@@ -112,23 +96,29 @@ __device__ __forceinline__ void note_tile(const Args& args, uint32 to, const Att
   }
 }
 
+/// Of keys and of values.
+struct AttentionPlaces {
+  MatrixPlace<Config::kKRank> k;
+  MatrixPlace<Config::kVRank> v;
+  __device__ __forceinline__ AttentionPlaces(const Args& args, int b) : k(args, 1, b), v(args, 2, b) {}
+};
+
 /// Orders the copies of a tile's keys and values, whose slots are free by then.
 __device__ __forceinline__ void produce_tile(const Args& args, const AttentionMemory& memory, const Turn& at,
-                                             const AttentionItem& rows, int j0, int kind, bool last) {
+                                             const AttentionItem& rows, const AttentionPlaces& places, int j0,
+                                             int kind, bool last) {
   const bool orders = threadIdx.x == 0;
   const uint32 k_full = memory.k_full + 8 * at.stage, v_full = memory.v_full + 8 * at.stage;
   barrier_wait(memory.k_empty + 8 * at.stage, at.parity ^ 1);
   note_tile(args, memory.notes + at.stage * kNoteBytes, rows, j0, kind, last);
   if (orders) {
     barrier_expect(k_full, kKBytes);
-    copy_rows<Config::kKRank, kDepthSlabs>(args, args.b_map[0], 1, rows.b, j0, memory.k + at.stage * kKBytes,
-                                           kTileSlab, k_full);
+    copy_rows<kDepthSlabs>(args.b_map[0], places.k, j0, memory.k + at.stage * kKBytes, kTileSlab, k_full);
   }
   barrier_wait(memory.v_empty + 8 * at.stage, at.parity ^ 1);
   if (orders) {
     barrier_expect(v_full, kVBytes);
-    copy_rows<Config::kVRank, kWidthSlabs>(args, args.b_map[1], 2, rows.b, j0, memory.v + at.stage * kVBytes,
-                                           kTileSlab, v_full);
+    copy_rows<kWidthSlabs>(args.b_map[1], places.v, j0, memory.v + at.stage * kVBytes, kTileSlab, v_full);
   }
 }
 
@@ -149,6 +139,7 @@ __device__ __forceinline__ void produce(const Args& args, const AttentionMemory&
       return;
     }
     const AttentionItem rows(args, item);
+    const AttentionPlaces places(args, rows.b);
     tile.begin(rows.b, rows.row0);
     int kind, after_kind;
     // Low tiles have to be looked at if there are some, and not all of what they are is -inf.
@@ -161,8 +152,8 @@ __device__ __forceinline__ void produce(const Args& args, const AttentionMemory&
       store_shared(said, uint32(rows.b));
       store_shared(said + 4, rows_note(rows.row0, j0 >= 0, has_low));
       barrier_expect(q_full, kQBytes);
-      copy_rows<Config::kQRank, kDepthSlabs>(args, args.a_map, 0, rows.b, rows.row0,
-                                             memory.q + q_turn.stage * kQBytes, kQSlab, q_full);
+      copy_rows<kDepthSlabs>(args.a_map, MatrixPlace<Config::kQRank>(args, 0, rows.b), rows.row0,
+                             memory.q + q_turn.stage * kQBytes, kQSlab, q_full);
     }
     const int following = next_item(args);
 #pragma unroll 1
@@ -175,7 +166,7 @@ __device__ __forceinline__ void produce(const Args& args, const AttentionMemory&
       }
       while (j0 >= 0) {
         const int after = tile.before(j0, low == 1, after_kind);
-        produce_tile(args, memory, at, rows, j0, kind, after < 0);
+        produce_tile(args, memory, at, rows, places, j0, kind, after < 0);
         at.next();
         j0 = after;
         kind = after_kind;

@@ -36,6 +36,35 @@ __device__ __forceinline__ int next_item(const Args& args) {
   return __shfl_sync(0xffffffffu, item, 0);
 }
 
+/// Where the copy engine finds a matrix: coordinates behind those of columns and rows. Found once for many
+/// tiles: divisions for each of them would take the copying warp longer than others need for its products.
+template <int Rank>
+struct MatrixPlace {
+  int parts[Rank > 2 ? Rank - 2 : 1];
+  /// `which`: the operand's number in args.parts.
+  __device__ __forceinline__ MatrixPlace(const Args& args, int which, int b) {
+    parts[0] = 0;
+#pragma unroll
+    for (int p = 0; p < Rank - 2; ++p)
+      parts[p] = b / args.parts.divisor[which][p] % args.parts.extent[which][p];
+  }
+};
+
+/// Orders copies of `Slabs` slabs of rows of a matrix.
+template <int Slabs, int Rank>
+__device__ __forceinline__ void copy_rows(const TensorMap& map, const MatrixPlace<Rank>& matrix, int row,
+                                          uint32 to, int slab, uint32 full) {
+  int c[Rank];
+  c[1] = row;
+#pragma unroll
+  for (int p = 0; p < Rank - 2; ++p) c[2 + p] = matrix.parts[p];
+#pragma unroll
+  for (int s = 0; s < Slabs; ++s) {
+    c[0] = 64 * s;
+    copy_box(to + s * slab, map, c, full);
+  }
+}
+
 /// What the copying warp says of a tile, in a word beside the copies: its first column, a multiple of 32,
 /// plus its kind, plus this if it is the last tile of its pass.
 constexpr int kLastTile = 4;

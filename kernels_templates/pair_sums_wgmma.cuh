@@ -84,22 +84,6 @@ struct PairItem {
 constexpr int x_rank(int p) { return p == 0 ? Config::kXRank0 : Config::kXRank1; }
 constexpr int y_rank(int o) { return o == 0 ? Config::kYRank0 : Config::kYRank1; }
 
-/// Orders copies of an operand's rows; `which`: its number in args.parts.
-template <int Rank, int Slabs>
-__device__ __forceinline__ void copy_rows(const Args& args, const TensorMap& map, int which, int b, int row,
-                                          uint32 to, int slab, uint32 full) {
-  int c[Rank];
-  c[1] = row;
-#pragma unroll
-  for (int p = 0; p < Rank - 2; ++p)
-    c[2 + p] = b / args.parts.divisor[which][p] % args.parts.extent[which][p];
-#pragma unroll
-  for (int s = 0; s < Slabs; ++s) {
-    c[0] = 64 * s;
-    copy_box(to + s * slab, map, c, full);
-  }
-}
-
 /// Whether what the weights of a block of rows multiply in the sum over rows is finite; by a whole warp.
 template <class A>
 __device__ __forceinline__ bool rows_are_finite(const A& args, const PairItem& rows) {
@@ -107,6 +91,15 @@ __device__ __forceinline__ bool rows_are_finite(const A& args, const PairItem& r
   const bool looks = threadIdx.x % 32 < kRows / kFlagColumns && r < args.shape.rows;
   return __all_sync(0xffffffffu, !looks || row_is_finite(args, rows.b, r / kFlagColumns));
 }
+
+/// Of the operands of columns.
+struct PairPlaces {
+  MatrixPlace<y_rank(0)> first;
+  MatrixPlace<kOperands == 2 ? y_rank(1) : 2> second;  // of rank 2: nothing is found
+  __device__ __forceinline__ PairPlaces(const Args& args, int b) : first(args, 2, b), second(args, 3, b) {}
+  __device__ __forceinline__ const auto& of(Number<0>) const { return first; }
+  __device__ __forceinline__ const auto& of(Number<1>) const { return second; }
+};
 
 /// By one whole warp, of which one lane orders copies.
 struct PairCopies {
@@ -123,12 +116,12 @@ struct PairCopies {
     barrier_expect(memory.x_full, kRowBytes);
     each<kProducts>([&](auto p) {
       constexpr int kP = decltype(p)::value;
-      copy_rows<x_rank(kP), slabs_of(kP)>(args, kP == 0 ? args.a_map : args.b_map[0], kP, rows.b, rows.row0,
-                                          memory.x + slabs_before(kP) * kRowSlab, kRowSlab, memory.x_full);
+      copy_rows<slabs_of(kP)>(kP == 0 ? args.a_map : args.b_map[0], MatrixPlace<x_rank(kP)>(args, kP, rows.b),
+                              rows.row0, memory.x + slabs_before(kP) * kRowSlab, kRowSlab, memory.x_full);
     });
   }
 
-  __device__ __forceinline__ void copy_tile(int c0, int kind, bool last) {
+  __device__ __forceinline__ void copy_tile(const PairPlaces& places, int c0, int kind, bool last) {
     const uint32 full = memory.full + 8 * at.stage;
     barrier_wait(memory.empty + 8 * at.stage, at.parity ^ 1);
     if (orders()) {
@@ -136,9 +129,9 @@ struct PairCopies {
       barrier_expect(full, kStageBytes);
       each<kOperands>([&](auto o) {
         constexpr int kO = decltype(o)::value;
-        copy_rows<y_rank(kO), slabs_of(kO)>(args, args.b_map[1 + kO], 2 + kO, tile.b, c0,
-                                            memory.y + at.stage * kStageBytes + slabs_before(kO) * kTileSlab,
-                                            kTileSlab, full);
+        copy_rows<slabs_of(kO)>(args.b_map[1 + kO], places.of(o), c0,
+                                memory.y + at.stage * kStageBytes + slabs_before(kO) * kTileSlab, kTileSlab,
+                                full);
       });
     }
     if constexpr (kColumnValues > 0) {
@@ -169,6 +162,7 @@ struct PairCopies {
         return;
       }
       const PairItem rows(args, item);
+      const PairPlaces places(args, rows.b);
       bool keeps_low = false;
       if constexpr (Config::kAdds && Config::kLow) keeps_low = !rows_are_finite(args, rows);
       tile.begin(rows.b, rows.row0, keeps_low);
@@ -188,7 +182,7 @@ struct PairCopies {
         }
         while (c0 >= 0) {
           const int after = tile.before(c0, low == 1, after_kind);
-          copy_tile(c0, kind, after < 0);
+          copy_tile(places, c0, kind, after < 0);
           c0 = after;
           kind = after_kind;
         }
