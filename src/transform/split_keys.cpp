@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <numbers>
 #include <optional>
 #include <vector>
 
@@ -129,10 +130,12 @@ class Splitter {
     const std::int64_t blocks = p.numel / (p.dims[rank - 1] * rows),
                        wanted = (small ? costs_.small_blocks : costs_.blocks),
                        most = std::min(kMostParts, keys / (small ? costs_.small_keys : costs_.least_keys));
-    // At least three quarters of what is wanted, by as few parts as will do.
+    // At least three quarters of what is wanted, by as few parts as will do, of which none has keys of
+    // another if that will do.
     std::int64_t best = 1;
-    for (std::int64_t parts = 2; parts <= most && 4 * best * blocks < 3 * wanted; ++parts)
-      if (keys % parts == 0) best = parts;
+    for (const std::int64_t shared : {0, 1})  // eighths of a part
+      for (std::int64_t parts = best + 1; parts <= most && 4 * best * blocks < 3 * wanted; ++parts)
+        if (8 * (keys % parts) <= shared * (keys / parts)) best = parts;
     // Those of floats that still are few stay products and a softmax (plan::is_faster_apart).
     return floats && 4 * best * blocks < costs_.small_blocks ? 1 : best;
   }
@@ -155,44 +158,94 @@ class Splitter {
     return add_.add(op, {x}, ir::Reduce{std::uint64_t{1} << axis});
   }
 
-  /// (…, depth, keys) by parts of the keys.
-  NodeId columns_in_parts(NodeId x, std::int64_t parts) {
+  /// Parts of the keys: each begins `step` keys behind the one before and has `keys`, of which it may share
+  /// the first with the part before, and the last with the one behind.
+  struct Parts {
+    std::int64_t count, step, keys;
+    Parts(std::int64_t count, std::int64_t all) : count(count), step(all / count), keys(step + all % count) {}
+    std::int64_t shared() const { return keys - step; }
+  };
+
+  /// (…, keys, …) with `axis` for the parts and a last one more, for the keys of a part.
+  NodeId cut(NodeId x, std::size_t axis, const Parts& parts) {
     const ir::Dims dims = g_[x].dims;
-    const std::size_t rank = dims.size();
-    Shape cut(dims.first(rank - 1));
-    cut.push_back(parts);
-    cut.push_back(dims[rank - 1] / parts);
+    Shape to(dims);
+    to[static_cast<int>(axis)] = parts.count;
+    to.push_back(parts.keys);
+    const std::int64_t words[] = {static_cast<std::int64_t>(axis), parts.step, 1};
+    return add_.add(Op::sliding_window, {x}, ir::Windows(words), {.dims = g_.keep(to)});
+  }
+  /// (…, depth, keys) by parts of the keys.
+  NodeId columns_in_parts(NodeId x, const Parts& parts) {
+    const std::size_t rank = g_[x].dims.size();
     ir::Permute axes;
     for (std::size_t a = 0; a <= rank; ++a)
       axes.show(a, a == rank - 2 ? rank - 1 : a == rank - 1 ? rank - 2 : a);
-    return add_.add(Op::permute, {shown(x, cut)}, axes);
+    if (parts.shared() > 0) return add_.add(Op::permute, {cut(x, rank - 1, parts)}, axes);
+    Shape to(g_[x].dims.first(rank - 1));
+    to.push_back(parts.count);
+    to.push_back(parts.keys);
+    return add_.add(Op::permute, {shown(x, to)}, axes);
+  }
+  /// (…, keys, width) by parts of the keys.
+  NodeId rows_in_parts(NodeId x, const Parts& parts) {
+    const std::size_t rank = g_[x].dims.size();
+    if (parts.shared() == 0)
+      return shown(x, of_parts(g_[x].dims, parts.count, parts.keys, g_[x].dims[rank - 1]));
+    ir::Permute axes;
+    for (std::size_t a = 0; a <= rank; ++a) axes.show(a, a == rank - 1 ? rank : a == rank ? rank - 1 : a);
+    return add_.add(Op::permute, {cut(x, rank - 2, parts)}, axes);
+  }
+
+  /// What two parts share counts half in each, since what v has there may be infinite, and 0 times that is
+  /// NaN.
+  NodeId counted_once(NodeId t, const Parts& parts) {
+    if (parts.shared() == 0) return t;
+    const std::size_t rank = g_[t].dims.size();
+    const auto places = [&](std::size_t axis) {
+      Shape dims;
+      for (std::size_t a = 0; a < rank; ++a) dims.push_back(a == axis ? g_[t].dims[a] : 1);
+      return add_.add(Op::iota, {}, ir::Iota{axis}, {.dtype = DType::Int64, .dims = g_.keep(dims)});
+    };
+    const NodeId part = places(rank - 3), key = places(rank - 1);
+    const auto integer = [&](std::int64_t x) {
+      return number(DType::Int64, kernel::const_bits(DType::Int64, static_cast<double>(x)));
+    };
+    const NodeId before = add_.add(Op::logical_and, {add_.add(Op::less, {integer(0), part}),
+                                                     add_.add(Op::less, {key, integer(parts.shared())})}),
+                 behind = add_.add(Op::logical_and, {add_.add(Op::less, {part, integer(parts.count - 1)}),
+                                                     add_.add(Op::less, {integer(parts.step - 1), key})});
+    const NodeId half = add_.add(
+        Op::subtract, {t, number(DType::Float32, kernel::const_bits(DType::Float32, std::numbers::ln2))});
+    return add_.add(Op::where, {add_.add(Op::logical_or, {before, behind}), half, t});
   }
 
   NodeId split(const GraphNode& n, const Found& f) {
     add_.loc = n.loc;
     const std::size_t rank = n.dims.size();
     const NodeId q = now_[f.q], k = now_[f.k], v = now_[f.v];
-    const std::int64_t rows = n.dims[rank - 2], width = n.dims[rank - 1], depth = g_[q].dims[rank - 1],
-                       keys = g_[v].dims[rank - 2] / f.parts;
+    const std::int64_t rows = n.dims[rank - 2], depth = g_[q].dims[rank - 1];
+    const Parts parts(f.parts, g_[v].dims[rank - 2]);
     const NodeId one = shown(q, of_parts(g_[q].dims, 1, rows, depth));
     const NodeId every =
         add_.add(Op::broadcast, {one}, {}, {.dims = g_.keep(of_parts(g_[q].dims, f.parts, rows, depth))});
-    NodeId t = add_.add(Op::matmul, {every, columns_in_parts(k, f.parts)});
+    NodeId t = add_.add(Op::matmul, {every, columns_in_parts(k, parts)});
     for (std::size_t i = 1; i < f.steps.size(); ++i) t = again(f.steps[i], t);
+    t = counted_once(t, parts);
     const NodeId greatest = reduced(Op::reduce_max, t, rank);
     const NodeId e = add_.add(
         Op::exp, {add_.add(Op::subtract, {t, at_least(greatest, -std::numeric_limits<float>::max())})});
     const NodeId sum = reduced(Op::reduce_sum, e, rank);
     const NodeId weights = add_.add(Op::divide, {e, at_least(sum, kLeastSum)});
-    const NodeId part = add_.add(
-        Op::matmul, {cast(weights, f.weights), shown(v, of_parts(g_[v].dims, f.parts, keys, width))});
+    const NodeId part = add_.add(Op::matmul, {cast(weights, f.weights), rows_in_parts(v, parts)});
     return joined(n, greatest, sum, part);
   }
 
+  NodeId number(DType dtype, std::uint64_t bits) {
+    return add_.add(Op::constant, {}, ir::Constant{bits}, {.dtype = dtype, .dims = ir::Dims()});
+  }
   NodeId at_least(NodeId x, double least) {
-    const NodeId number = add_.add(Op::constant, {}, ir::Constant{kernel::const_bits(DType::Float32, least)},
-                                   {.dtype = DType::Float32, .dims = ir::Dims()});
-    return add_.add(Op::maximum, {x, number});
+    return add_.add(Op::maximum, {x, number(DType::Float32, kernel::const_bits(DType::Float32, least))});
   }
 
   /// The operation of a step once more, of another operand.

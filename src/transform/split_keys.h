@@ -20,10 +20,10 @@ struct KeyCosts {
 
 /// Attentions, softmax(f(q kᵀ)) v for an f of numbers alone, that have fewer blocks of rows than keep the
 /// target busy become a batch of attentions: of each part of the keys with its own greatest score and sum,
-/// which are stored beside the result, and a sum over the parts. The number of parts divides that of the
-/// keys. Values change in the last bits; special values do not: the greatest of a part's scores counts as the
-/// least finite number where it is -inf, so that a part of nothing adds nothing. Pre: verify(graph). Post:
-/// verify(graph).
+/// which are stored beside the result, and a sum over the parts. Parts are equal; where their
+/// number does not divide that of the keys, neighbours share a few keys. Values change in the last bits;
+/// special values do not: the greatest of a part's scores counts as the least finite number where it is -inf,
+/// so that a part of nothing adds nothing. Pre: verify(graph). Post: verify(graph).
 Renumbering split_keys(ir::Graph& graph, const KeyCosts& costs);
 
 }  // namespace kiln::transform

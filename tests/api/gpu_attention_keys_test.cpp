@@ -36,7 +36,7 @@ class GpuAttentionKeys : public testing::CudaTest {
     const std::vector<float> g = got.astype(DType::Float32).to_vector<float>(),
                              w = want.astype(DType::Float32).to_vector<float>();
     for (std::size_t i = 0; i < g.size(); ++i)
-      EXPECT_TRUE(std::abs(g[i] - w[i]) <= tolerance * std::max(1.0f, std::abs(w[i])) ||
+      EXPECT_TRUE(g[i] == w[i] || std::abs(g[i] - w[i]) <= tolerance * std::max(1.0f, std::abs(w[i])) ||
                   (std::isnan(g[i]) && std::isnan(w[i])))
           << "element " << i << " is " << g[i] << ", not " << w[i];
     return n.launches;
@@ -55,6 +55,20 @@ TEST_F(GpuAttentionKeys, ManyKeysGoByParts) {
                    v = data({batch, 1024, 24}, dtype, 3);
       EXPECT_LE(launches([&] { return nn::attention(q, k, v); }, tolerance), 3u);
     }
+}
+
+/// Parts of a number of keys that has no divisors share some: each counts once, whatever its value is.
+TEST_F(GpuAttentionKeys, PartsThatShareKeys) {
+  for (const auto& [dtype, tolerance] : kTypes)
+    for (const std::int64_t rows : {1, 5, 20})
+      for (const std::int64_t infinite : {-1, 0, 515, 1030}) {
+        SCOPED_TRACE(::testing::Message() << name(dtype) << ' ' << rows << ' ' << infinite);
+        const std::int64_t batch = dtype == DType::Float32 ? 40 : 2;
+        const Tensor q = data({batch, rows, 40}, dtype, 1), k = data({batch, 1031, 40}, dtype, 2),
+                     v = data({batch, 1031, 24}, dtype, 3), key = arange(1031).reshape({1031, 1});
+        const Tensor values = where(key == infinite, INFINITY, v).astype(dtype).eval();
+        EXPECT_LE(launches([&] { return nn::attention(q, k, values); }, tolerance), 3u);
+      }
 }
 
 TEST_F(GpuAttentionKeys, ManyMatricesHaveSmallBlocks) {

@@ -61,7 +61,7 @@ std::int64_t parts_of(GraphBuilder& b, NodeId root, const KeyCosts& costs = kCos
         << i << ": " << before[i] << ", " << after[i] << '\n'
         << ir::print(b.graph);
   for (const ir::GraphNode& n : b.graph.nodes)
-    if (n.op == Op::exp && n.dims.back() > 1) return keys / n.dims.back();
+    if (n.op == Op::exp && n.dims.back() > 1) return n.dims.back() == keys ? 1 : n.dims[n.dims.size() - 3];
   return 0;
 }
 
@@ -75,8 +75,12 @@ TEST(SplitKeys, FewRowsAgainstManyKeys) {
   EXPECT_EQ(parts_of(b, attention(b, {}, [&](NodeId s) { return scaled(b, s); })), 6);
   GraphBuilder few;  // blocks are enough then
   EXPECT_EQ(parts_of(few, attention(few, {.batch = 12}, [&](NodeId s) { return scaled(few, s); })), 1);
-  GraphBuilder prime;
-  EXPECT_EQ(parts_of(prime, attention(prime, {.keys = 23}, [&](NodeId s) { return scaled(prime, s); })), 1);
+  GraphBuilder prime;  // parts of 11 keys, one of which they share
+  EXPECT_EQ(parts_of(prime, attention(prime, {.keys = 23}, [&](NodeId s) { return scaled(prime, s); })), 2);
+  GraphBuilder seventeen;  // more of them: of 17 keys, one of which each neighbour has too
+  EXPECT_EQ(
+      parts_of(seventeen, attention(seventeen, {.keys = 97}, [&](NodeId s) { return scaled(seventeen, s); })),
+      6);
   const auto of_width = [](std::int64_t rows, std::int64_t width) {
     GraphBuilder wide;
     return parts_of(
