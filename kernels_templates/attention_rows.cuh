@@ -15,6 +15,9 @@ constexpr float kLog2 = Config::kBase2 ? 1.0f : 1.44269504f;  // of the base of 
 constexpr float kVanishes = 150.0f;                           // exponentials of -kVanishes are 0
 // a maximum beyond, as an exponent of 2, has too few digits behind the point
 constexpr float kFar = sizeof(Element) == 4 ? 0 : 4096;
+// Whether rows' maxima may be off by a rounding, as those that nobody else reads may: a whole tile then is
+// compared with the bases alone.
+constexpr bool kNear = sizeof(Element) == 2 && !Config::kRowResults;
 
 __device__ __forceinline__ float minus_inf() { return __int_as_float(0xff800000); }
 
@@ -57,7 +60,10 @@ struct AttentionRows {
   int b, row0, warp;  // the matrix; the block's first row; the warp among those with rows
   float sum[kFragments][kPieces][4 * kPieceTiles];  // of weights times v
   float max[kFragments][2], sums[kFragments][2][Config::kSums > 0 ? Config::kSums : 1];
-  float base[kFragments][2];   // what exponentials are taken less: the maximum, or one before that is near
+  float base[kFragments][2];  // what exponentials are taken less: the maximum, or one before that is near
+  float above[kFragments]
+             [2];  // with kNear, instead of `max`: how far this lane's greatest t is above the base
+  bool near;       // with kNear: all bases of the warp are finite and not far
   float scale[kFragments][2];  // of what was summed before the tile at hand, to the new base
 
   __device__ __forceinline__ AttentionRows(const Args& args, int warp)
@@ -66,11 +72,13 @@ struct AttentionRows {
   __device__ __forceinline__ void begin(int matrix, int first_row) {
     b = matrix;
     row0 = first_row;
+    near = false;
 #pragma unroll
     for (int f = 0; f < kFragments; ++f) {
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
         max[f][h] = base[f][h] = minus_inf();
+        above[f][h] = 0;
 #pragma unroll
         for (int k = 0; k < Config::kSums; ++k) sums[f][h][k] = 0;
       }
@@ -81,9 +89,10 @@ struct AttentionRows {
     }
   }
 
-  __device__ __forceinline__ int row_of(int f, int half) const {
-    return row0 + (warp * kFragments + f) * 16 + half * 8 + threadIdx.x % 32 / 4;
+  __device__ __forceinline__ int row_in(int f, int half) const {
+    return (warp * kFragments + f) * 16 + half * 8 + threadIdx.x % 32 / 4;
   }
+  __device__ __forceinline__ int row_of(int f, int half) const { return row0 + row_in(f, half); }
   __device__ __forceinline__ float& at(int f, int n, int e) {
     return sum[f][n / kPieceTiles][n % kPieceTiles * 4 + e];
   }
@@ -93,7 +102,7 @@ struct AttentionRows {
   /// more than they.
   template <bool Whole>
   __device__ __forceinline__ void mask_part(Scores& s, int f, int part, int j0, int kind) {
-    const auto each = [&](const auto& make) {
+    const auto each = [&](int first, const auto& make) {
 #pragma unroll
       for (int h = 0; h < 2; ++h)
 #pragma unroll
@@ -101,13 +110,14 @@ struct AttentionRows {
           float* const here = &s[f][4 * (part * (kPart / 8) + n) + 2 * h];
           const float x[1][2] = {{here[0], here[1]}};
           float t[1][2];
-          make(row_of(f, h), j0 + 8 * n + int(threadIdx.x % 4) * 2, x, t);
+          make(first + row_in(f, h), j0 + 8 * n + int(threadIdx.x % 4) * 2, x, t);
           here[0] = t[0][0];
           here[1] = t[0][1];
         }
     };
     if (kind == kWhole) {
-      each([&](int i, int j, const float(&x)[1][2], float(&t)[1][2]) { score_whole(args, b, i, j, x, t); });
+      each(row0,
+           [&](int i, int j, const float(&x)[1][2], float(&t)[1][2]) { score_whole(args, b, i, j, x, t); });
       if constexpr (Config::kScaled && !Whole)
 #pragma unroll
         for (int e = 0; e < kPart / 2; ++e) s[f][part * (kPart / 2) + e] *= score_inside(args);
@@ -115,7 +125,9 @@ struct AttentionRows {
 #pragma unroll
       for (int e = 0; e < kPart / 2; ++e) s[f][part * (kPart / 2) + e] = tile_greatest(args, b);
     } else {
-      each([&](int i, int j, const float(&x)[1][2], float(&t)[1][2]) { score(args, b, i, j, x, t); });
+      // what masks make of rows alone is not worth registers of the loop
+      each(int(fresh(uint32(row0))),
+           [&](int i, int j, const float(&x)[1][2], float(&t)[1][2]) { score(args, b, i, j, x, t); });
     }
     if (Whole || j0 + kPart <= args.shape.columns) return;
 #pragma unroll
@@ -128,51 +140,150 @@ struct AttentionRows {
             s[f][4 * (part * (kPart / 8) + n) + 2 * h + e] = minus_inf();
   }
 
-  /// Scores become t, and what exponentials are taken less, in `less`, as exponents of 2. Bases stay while no
-  /// weight becomes too large, so that few tiles rescale what was summed.
+  /// The greatest of each half's rows, of all lanes that have them. Runs of their own do not wait for each
+  /// other.
+  static __device__ __forceinline__ void find_most(const float (&s)[kColumns / 2], float (&most)[2]) {
+    float run[2][2];
+#pragma unroll
+    for (int n = 0; n < kColumns / 8; ++n)
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        const float here = greatest(s[4 * n + 2 * h], s[4 * n + 2 * h + 1]);
+        run[h][n % 2] = n < 2 ? here : greatest(run[h][n % 2], here);
+      }
+#pragma unroll
+    for (int h = 0; h < 2; ++h) most[h] = greatest(run[h][0], run[h][1]);
+#pragma unroll
+    for (int away = 1; away < 4; away *= 2)
+#pragma unroll
+      for (int h = 0; h < 2; ++h) most[h] = greatest(most[h], __shfl_xor_sync(0xffffffffu, most[h], away));
+  }
+
+  /// A new base, if weights would become too large: they are at most 2 to the power of Config::kSlack.
+  __device__ __forceinline__ void find_base(int f, int h, float most, float log2) {
+    const float before = base[f][h];
+    if constexpr (kNear) {
+      const float rise = (most - before) * log2;
+      if (!(rise <= float(Config::kSlack))) {
+        base[f][h] = most;
+        above[f][h] = 0;
+      } else {
+        above[f][h] = greatest(above[f][h], rise);
+      }
+    } else {
+      const float after = greatest(max[f][h], most);
+      max[f][h] = after;
+      if (!((after - before) * log2 <= float(Config::kSlack))) base[f][h] = after;
+    }
+  }
+  __device__ __forceinline__ float shift_of(int f, int h) const {
+    return base[f][h] == minus_inf() ? 0.0f : base[f][h];
+  }
+
+  /// Scores become t, and then exponents of 2 of the weights. Bases stay while no weight becomes too large,
+  /// so that few tiles rescale what was summed.
   template <bool Whole, class Kinds>
-  __device__ __forceinline__ void find_maxima(Scores& s, int j0, const Kinds& kind_of,
-                                              float (&less)[kFragments][2]) {
+  __device__ __forceinline__ void find_exponents(Scores& s, int j0, const Kinds& kind_of) {
     const float log2 = exponents(args);
-    bool far = false;
+    float less[kFragments][2];
+    bool far = false, none = false;
 #pragma unroll
     for (int f = 0; f < kFragments; ++f) {
 #pragma unroll
       for (int part = 0; part < kColumns / kPart; ++part)
         mask_part<Whole>(s, f, part, j0 + kPart * part, Whole || !Config::kMasks ? kWhole : kind_of(f, part));
+      float most[2];
+      find_most(s[f], most);
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
-        float most = minus_inf();
-#pragma unroll
-        for (int n = 0; n < kColumns / 8; ++n) {
-          const float* const here = &s[f][4 * n + 2 * h];
-          most = greatest(most, greatest(here[0], here[1]));
-        }
-        most = greatest(most, __shfl_xor_sync(0xffffffffu, most, 1));
-        most = greatest(most, __shfl_xor_sync(0xffffffffu, most, 2));
-        const float before = base[f][h], after = greatest(max[f][h], most);
-        max[f][h] = after;
-        // weights are at most 2 to the power of Config::kSlack
-        if (!((after - before) * log2 <= float(Config::kSlack))) base[f][h] = after;
-        const float shift = base[f][h] == minus_inf() ? 0.0f : base[f][h];
-        scale[f][h] = exp2_fast((before - shift) * log2);
-        less[f][h] = shift * log2;
+        const float before = base[f][h];
+        find_base(f, h, most[h], log2);
+        scale[f][h] = exp2_fast((before - shift_of(f, h)) * log2);
+        less[f][h] = shift_of(f, h) * log2;
         far = far || !(fabsf(less[f][h]) <= kFar);
+        none = none || base[f][h] == minus_inf();
       }
     }
+    near = !__any_sync(0xffffffffu, far || (kNear && none));
     // There the difference has to come first: where all scores of a row are -1e9, its product is 0 that way.
-    if (!__any_sync(0xffffffffu, far)) return;
+    const bool differences = !near && __any_sync(0xffffffffu, far);
 #pragma unroll
     for (int f = 0; f < kFragments; ++f)
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
-        const float shift = base[f][h] == minus_inf() ? 0.0f : base[f][h];
-        less[f][h] = 0;
+        if (differences) {
+          less[f][h] = 0;
 #pragma unroll
-        for (int n = 0; n < kColumns / 8; ++n)
+          for (int n = 0; n < kColumns / 8; ++n)
 #pragma unroll
-          for (int e = 0; e < 2; ++e) s[f][4 * n + 2 * h + e] -= shift;
+            for (int e = 0; e < 2; ++e) s[f][4 * n + 2 * h + e] -= shift_of(f, h);
+        }
       }
+#pragma unroll
+    for (int f = 0; f < kFragments; ++f)
+#pragma unroll
+      for (int i = 0; i < kColumns / 2; ++i) s[f][i] = __fmaf_rn(s[f][i], log2, -less[f][i / 2 % 2]);
+  }
+
+  static __device__ __forceinline__ int more(int a, int b) { return a > b ? a : b; }
+
+  /// The same of a whole tile where `near`. Numbers that are not negative are ordered as their bits are, and
+  /// NaN, whose sign is none after arithmetic, is above all; so one comparison serves three of them.
+  __device__ __forceinline__ void find_exponents_near(Scores& s, int j0) {
+    const float log2 = exponents(args);
+    constexpr int kOne = 0x3f800000;
+    const int slack = __float_as_int(float(Config::kSlack));
+    bool rises = false;
+#pragma unroll
+    for (int f = 0; f < kFragments; ++f) {
+#pragma unroll
+      for (int part = 0; part < kColumns / kPart; ++part)
+        mask_part<true>(s, f, part, j0 + kPart * part, kWhole);
+      int most[2][2] = {{__float_as_int(above[f][0]), 0}, {__float_as_int(above[f][1]), 0}};
+#pragma unroll
+      for (int n = 0; n < kColumns / 8; ++n)
+#pragma unroll
+        for (int h = 0; h < 2; ++h) {
+          float* const here = &s[f][4 * n + 2 * h];
+#pragma unroll
+          for (int e = 0; e < 2; ++e) here[e] = __fmaf_rn(here[e], log2, -(base[f][h] * log2));
+          most[h][n % 2] = more(more(__float_as_int(here[0]), __float_as_int(here[1])), most[h][n % 2]);
+        }
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        const int top = more(most[h][0], most[h][1]);
+        above[f][h] = __int_as_float(top);
+        scale[f][h] = __int_as_float(kOne);
+        rises = rises || top > slack;
+      }
+    }
+    if (__any_sync(0xffffffffu, rises)) raise(s, log2, slack);
+  }
+
+  /// New bases where exponents are above `slack`.
+  __device__ __forceinline__ void raise(Scores& s, float log2, int slack) {
+    bool far = false;
+#pragma unroll
+    for (int f = 0; f < kFragments; ++f)
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        int top = __float_as_int(above[f][h]);
+        top = more(top, __shfl_xor_sync(0xffffffffu, top, 1));
+        top = more(top, __shfl_xor_sync(0xffffffffu, top, 2));
+        if (top > slack) {
+          const float before = base[f][h] * log2;
+          base[f][h] += __int_as_float(top) / log2;
+          const float by = base[f][h] * log2 - before;
+          scale[f][h] = exp2_fast(-by);
+          above[f][h] = 0;
+#pragma unroll
+          for (int n = 0; n < kColumns / 8; ++n)
+#pragma unroll
+            for (int e = 0; e < 2; ++e) s[f][4 * n + 2 * h + e] -= by;
+        }
+        far = far || !(fabsf(base[f][h] * log2) <= kFar);
+      }
+    near = !__any_sync(0xffffffffu, far);
   }
 
   /// Scores become weights, which are added to the running sums; `scale` says what rescale() has to do.
@@ -180,9 +291,10 @@ struct AttentionRows {
   template <bool Whole, class Kinds>
   __device__ __forceinline__ void weigh(Scores& s, int j0, const Kinds& kind_of) {
     const int column = j0 + threadIdx.x % 4 * 2;
-    const float log2 = exponents(args);
-    float less[kFragments][2];
-    find_maxima<Whole>(s, j0, kind_of, less);
+    if (kNear && Whole && near)
+      find_exponents_near(s, j0);
+    else
+      find_exponents<Whole>(s, j0, kind_of);
 #pragma unroll
     for (int f = 0; f < kFragments; ++f)
 #pragma unroll
@@ -194,8 +306,7 @@ struct AttentionRows {
         for (int n = 0; n < kColumns / 8; ++n) {
           const int j = column + 8 * n;
           float* const here = &s[f][4 * n + 2 * h];
-          const float p[1][2] = {{exp2_fast(__fmaf_rn(here[0], log2, -less[f][h])),
-                                  exp2_fast(__fmaf_rn(here[1], log2, -less[f][h]))}};
+          const float p[1][2] = {{exp2_fast(here[0]), exp2_fast(here[1])}};
           float w[1 + Config::kSums][2];
           weights(args, b, i, j, p, w);
           here[0] = w[0][0];
@@ -252,6 +363,11 @@ struct AttentionRows {
 
   /// Sums are relative to the maxima then, which are those of t.
   __device__ __forceinline__ void end_row(int f, int h) {
+    if constexpr (kNear) {
+      float most = greatest(above[f][h], __shfl_xor_sync(0xffffffffu, above[f][h], 1));
+      most = greatest(most, __shfl_xor_sync(0xffffffffu, most, 2));
+      max[f][h] = most == 0 ? base[f][h] : base[f][h] + most / exponents(args);
+    }
     const float left = base[f][h] == max[f][h] ? 1.0f : exp2_fast((base[f][h] - max[f][h]) * exponents(args));
     if constexpr (Config::kScaled) max[f][h] *= score_scale(args);
 #pragma unroll

@@ -23,6 +23,7 @@ constexpr int kRegisters = kGroups < 3 ? 232 : 160, kCopyRegisters = kGroups == 
 /// Words that the copying warp writes for each stage of k: the tile's note, then, of tiles that are not
 /// whole, for each eight warps bits of parts that are low, and of those that are whole: part p of warp w has
 /// bit w % 8 * 4 + p.
+constexpr uint32 kGroupParts = ((1 << kColumns / kPart) - 1) * 0x1111;  // of four warps
 constexpr int kParts = kColumns / kPart, kNotes = 1 + 2 * ((kWarps + 7) / 8), kNoteBytes = 32;
 static_assert(kParts <= 4 && kNotes * 4 <= kNoteBytes && kFragments == 1, "");
 
@@ -77,9 +78,9 @@ struct AttentionItem {
 
 /// Says of a tile what AttentionTile reads, by a whole warp.
 __device__ __forceinline__ void note_tile(const Args& args, uint32 to, const AttentionItem& rows, int j0,
-                                          int kind, bool last) {
+                                          int kind, uint32 note) {
   const int lane = threadIdx.x % 32;
-  if (lane == 0) store_shared(to, tile_note(j0, kind, last));
+  if (lane == 0) store_shared(to, note);
   if constexpr (Config::kMasks) {
     if (kind == kWhole) return;
 #pragma unroll
@@ -106,11 +107,11 @@ struct AttentionPlaces {
 /// Orders the copies of a tile's keys and values, whose slots are free by then.
 __device__ __forceinline__ void produce_tile(const Args& args, const AttentionMemory& memory, const Turn& at,
                                              const AttentionItem& rows, const AttentionPlaces& places, int j0,
-                                             int kind, bool last) {
+                                             int kind, uint32 note) {
   const bool orders = threadIdx.x == 0;
   const uint32 k_full = memory.k_full + 8 * at.stage, v_full = memory.v_full + 8 * at.stage;
   barrier_wait(memory.k_empty + 8 * at.stage, at.parity ^ 1);
-  note_tile(args, memory.notes + at.stage * kNoteBytes, rows, j0, kind, last);
+  note_tile(args, memory.notes + at.stage * kNoteBytes, rows, j0, kind, note);
   if (orders) {
     barrier_expect(k_full, kKBytes);
     copy_rows<kDepthSlabs>(args.b_map[0], places.k, j0, memory.k + at.stage * kKBytes, kTileSlab, k_full);
@@ -142,11 +143,11 @@ __device__ __forceinline__ void produce(const Args& args, const AttentionMemory&
     const AttentionPlaces places(args, rows.b);
     tile.begin(rows.b, rows.row0);
     int kind, after_kind;
+    // Where low tiles are -inf, so are low parts of others.
+    const bool leaves = Config::kLow && tile_greatest(args, rows.b) == minus_inf();
     // Low tiles have to be looked at if there are some, and not all of what they are is -inf.
     bool has_low = false;
-    if constexpr (Config::kLow)
-      has_low =
-          tile_greatest(args, rows.b) != minus_inf() && tile.before(args.shape.columns, true, kind) >= 0;
+    if constexpr (Config::kLow) has_low = !leaves && tile.before(args.shape.columns, true, kind) >= 0;
     int j0 = tile.before(args.shape.columns, false, kind);
     if (orders) {
       store_shared(said, uint32(rows.b));
@@ -155,7 +156,7 @@ __device__ __forceinline__ void produce(const Args& args, const AttentionMemory&
       copy_rows<kDepthSlabs>(args.a_map, MatrixPlace<Config::kQRank>(args, 0, rows.b), rows.row0,
                              memory.q + q_turn.stage * kQBytes, kQSlab, q_full);
     }
-    const int following = next_item(args);
+    const uint32 following = ask_item(args);
 #pragma unroll 1
     for (int low = 0; low <= Config::kLow; ++low) {
       if constexpr (Config::kLow) {
@@ -166,13 +167,16 @@ __device__ __forceinline__ void produce(const Args& args, const AttentionMemory&
       }
       while (j0 >= 0) {
         const int after = tile.before(j0, low == 1, after_kind);
-        produce_tile(args, memory, at, rows, places, j0, kind, after < 0);
+        const int end = j0 + kColumns < args.shape.columns ? j0 + kColumns : args.shape.columns;
+        produce_tile(args, memory, at, rows, places, j0, kind,
+                     tile_note(j0, kind, after < 0) | (low == 1 || !has_low ? kLastPass : 0) |
+                         (leaves && kind == kMixed && tile.multiplies_finite(j0, end) ? kLeaves : 0));
         at.next();
         j0 = after;
         kind = after_kind;
       }
     }
-    item = following;
+    item = asked_item(args, following);
   }
 }
 
@@ -194,13 +198,18 @@ struct AttentionTile {
       if (kind() == kWhole) {
         whole = ~0u;
       } else {
-        low = noted(from + 4 + warp / 8 * 8) >> warp % 8 * 4;
+        low = noted(from + 4 + warp / 8 * 8);
+        if (~(low >> warp / 4 % 2 * 16) & kGroupParts) word &= ~kLeaves;
+        low >>= warp % 8 * 4;
         whole = noted(from + 8 + warp / 8 * 8) >> warp % 8 * 4;
       }
     }
   }
   __device__ __forceinline__ int kind() const { return word & 3; }
   __device__ __forceinline__ bool last() const { return word & kLastTile; }
+  __device__ __forceinline__ bool left_out() const { return Config::kLow && word & kLeaves; }
+  __device__ __forceinline__ bool of_last_pass() const { return word & kLastPass; }
+  __device__ __forceinline__ bool ends_q() const { return last() && of_last_pass(); }
   __device__ __forceinline__ int column0() const { return word & kNoted; }
   __device__ __forceinline__ int kind_of(int part) const {
     return whole >> part & 1 ? kWhole : low >> part & 1 ? kLow : kMixed;
@@ -215,7 +224,8 @@ struct AttentionGroup {
   Turn k_turn, v_turn;
   QTurn q_turn;
   AttentionTile tile;
-  bool holds_q;                      // until it is released
+  int matrix;                        // of the block of rows at hand; -1: there is none
+  uint32 note;                       // what is said of it
   uint32 weights[kColumns / 16][4];  // operands of the second product
 
   /// After the last product that reads them: the copy engine may write to the stage again.
@@ -253,16 +263,12 @@ struct AttentionGroup {
   }
 
   /// After products have been waited for: the compiler may read them now, the copy engine may write again.
-  /// `last`: no further pass reads q.
-  __device__ __forceinline__ void end_scores(Scores& s, bool last) {
+  __device__ __forceinline__ void end_scores(Scores& s) {
 #pragma unroll
     for (int i = 0; i < kColumns / 2; ++i) pin(s[0][i]);
     release(memory.k_empty + 8 * k_turn.stage);
     k_turn.next();
-    if (last && tile.last()) {
-      release_q();
-      holds_q = false;
-    }
+    if (tile.ends_q()) release_q();
   }
   __device__ __forceinline__ void end_products() {
 #pragma unroll
@@ -287,14 +293,40 @@ struct AttentionGroup {
     barrier_wait(memory.k_full + 8 * k_turn.stage, k_turn.parity);
     tile.read(memory.notes + k_turn.stage * kNoteBytes, rows.warp);
   }
+  /// Leaves out the tile at hand.
+  __device__ __forceinline__ void leave_out() {
+    barrier_wait(memory.v_full + 8 * k_turn.stage, k_turn.parity);
+    release(memory.k_empty + 8 * k_turn.stage);
+    release(memory.v_empty + 8 * k_turn.stage);
+    k_turn.next();
+    if (tile.last()) return;
+    if constexpr (kGroups > 1) meet<256>(kTurns + group);
+    if constexpr (kGroups > 1) let_pass<256>(kTurns + (group + 1) % kGroups);
+  }
+  /// Waits for k of the first tile of a pass that is not left out; whether there is one.
+  __device__ __forceinline__ bool first_tile() {
+    for (next_tile(); tile.left_out(); next_tile()) {
+      leave_out();
+      if (tile.last()) return false;
+    }
+    return true;
+  }
+  /// Waits for what is said of the next block of rows.
+  __device__ __forceinline__ void next_item() {
+    barrier_wait(memory.q_full + 8 * q_turn.stage, q_turn.parity);
+    const uint32 said = memory.item + 8 * q_turn.stage;
+    matrix = int(noted(said));
+    note = noted(said + 4);
+  }
 
-  /// Tiles of one pass, of which there are some. `last`: there is no further one.
-  __device__ __forceinline__ void tiles(bool last) {
+  /// Tiles of one pass, of which there are some; whether no further one reads q, which is released then.
+  __device__ __forceinline__ bool tiles() {
+    if (!first_tile()) return false;
     Scores s;
-    next_tile();
     order_scores(s);
     products_wait<0>();
-    end_scores(s, last);
+    v_turn = k_turn;
+    end_scores(s);
     weigh<false>(s);
     rows.rescale();
     take_weights(s);
@@ -306,7 +338,7 @@ struct AttentionGroup {
       order_products();
       if constexpr (kGroups > 1) let_pass<256>(kTurns + (group + 1) % kGroups);
       products_wait<1>();
-      end_scores(s, last);
+      end_scores(s);
       // without masks only the first tile may be ragged
       if (is_plain(args) && (!Config::kMasks || tile.kind() == kWhole))
         weigh<true>(s);
@@ -321,6 +353,34 @@ struct AttentionGroup {
     order_products();
     products_wait<0>();
     end_products();
+    return tile.of_last_pass();
+  }
+
+  /// Passes of a block of rows; one loop, so that their body is compiled once.
+  __device__ __forceinline__ void passes() {
+#pragma unroll 1
+    for (bool has_tiles = note & kHasTiles;;) {
+      if (has_tiles && tiles()) return;
+      // Low tiles come last, and only where they add something.
+      has_tiles = false;
+      if constexpr (Config::kLow) {
+        has_tiles =
+            note & kHasLow && meet_or<kWalkers>(kVote, !rows.adds_nothing(tile_greatest(args, rows.b)));
+        note &= ~kHasLow;
+      }
+      if (!has_tiles) break;
+    }
+    release_q();
+  }
+
+  __device__ __forceinline__ void run() {
+#pragma unroll 1
+    for (next_item(); matrix >= 0; next_item()) {
+      rows.begin(matrix, int(note & kNoted));
+      passes();
+      rows.write();
+      q_turn.next();
+    }
   }
 };
 
@@ -330,27 +390,7 @@ __device__ __forceinline__ void consume(const Args& args, const AttentionMemory&
   AttentionGroup x{args, memory, warp / 4, AttentionRows(args, warp)};
   if constexpr (kGroups > 1)
     if (x.group == kGroups - 1) let_pass<256>(kTurns);
-  for (;; x.q_turn.next()) {
-    barrier_wait(memory.q_full + 8 * x.q_turn.stage, x.q_turn.parity);
-    const uint32 said = memory.item + 8 * x.q_turn.stage;
-    const int b = int(noted(said));
-    if (b < 0) return;
-    const uint32 note = noted(said + 4);
-    x.rows.begin(b, int(note & kNoted));
-    x.holds_q = true;
-    // Low tiles come last, and only where they add something. One loop, so that its body is compiled once.
-#pragma unroll 1
-    for (int low = 0; low <= Config::kLow; ++low) {
-      if constexpr (Config::kLow) {
-        if (low == 1 &&
-            !(note & kHasLow && meet_or<kWalkers>(kVote, !x.rows.adds_nothing(tile_greatest(args, b)))))
-          break;
-      }
-      if (low == 1 || note & kHasTiles) x.tiles(low == 1 || !(note & kHasLow));
-    }
-    if (x.holds_q) x.release_q();
-    x.rows.write();
-  }
+  x.run();
 }
 
 __device__ __forceinline__ void run_attention(const Args& args) {

@@ -22,12 +22,16 @@ struct TurnOf {
 };
 typedef TurnOf<kStages> Turn;
 
-/// The next item that no block has taken; by a whole warp. args.counters[0] counts items beyond those that
-/// the blocks begin with, [1] blocks that found none; the last of these leaves both 0 for the next launch.
-__device__ __forceinline__ int next_item(const Args& args) {
+/// Asks for the next item that no block has taken; by a whole warp, which need not wait for the answer yet.
+/// args.counters[0] counts items beyond those that the blocks begin with, [1] blocks that found none; the
+/// last of these leaves both 0 for the next launch.
+__device__ __forceinline__ uint32 ask_item(const Args& args) {
+  return threadIdx.x % 32 == 0 ? atomicAdd(args.counters, 1u) : 0u;
+}
+__device__ __forceinline__ int asked_item(const Args& args, uint32 answer) {
   int item = 0;
   if (threadIdx.x % 32 == 0) {
-    item = gridDim.x + atomicAdd(args.counters, 1u);
+    item = gridDim.x + answer;
     if (item >= args.parts.items) {
       __threadfence();
       if (atomicAdd(args.counters + 1, 1u) == gridDim.x - 1) args.counters[0] = args.counters[1] = 0;
@@ -66,8 +70,9 @@ __device__ __forceinline__ void copy_rows(const TensorMap& map, const MatrixPlac
 }
 
 /// What the copying warp says of a tile, in a word beside the copies: its first column, a multiple of 32,
-/// plus its kind, plus this if it is the last tile of its pass.
-constexpr int kLastTile = 4;
+/// plus its kind, plus these: it is the last tile of its pass; no further pass reads the rows' operands;
+/// groups of rows that masks leave nothing of may leave it out.
+constexpr int kLastTile = 4, kLastPass = 8, kLeaves = 16;
 /// And of a block of rows, in two words: the matrix, or -1 when there are no more blocks; the first row, plus
 /// these.
 constexpr int kHasTiles = 1, kHasLow = 2;  // some that are not low; low ones that may add something

@@ -171,7 +171,7 @@ struct PairCopies {
           Config::kLow && tile.before(args.shape.columns, true, kind) >= 0 && low_matters(rows);
       int c0 = tile.before(args.shape.columns, false, kind);
       if (orders()) copy_block(rows, c0 >= 0, has_low);
-      const int following = next_item(args);
+      const uint32 following = ask_item(args);
 #pragma unroll 1
       for (int low = 0; low <= Config::kLow; ++low) {
         if constexpr (Config::kLow) {
@@ -187,7 +187,7 @@ struct PairCopies {
           kind = after_kind;
         }
       }
-      item = following;
+      item = asked_item(args, following);
     }
   }
 };

@@ -41,6 +41,15 @@ struct PairTiles {
     window = -1;
   }
 
+  /// Whether what the weights of columns j0 … j1 - 1 multiply is finite, as far as flags are there.
+  __device__ __forceinline__ bool multiplies_finite(int j0, int j1) const {
+    if (knows_flags(args))
+#pragma unroll 1
+      for (int flag = j0 / kFlagColumns; flag <= (j1 - 1) / kFlagColumns; ++flag)
+        if (!is_finite(args, b, flag)) return false;
+    return true;
+  }
+
   /// Whole tiles have all their columns; of low ones it is known that what their weights multiply is finite.
   __device__ __forceinline__ int kind_at(int j0) const {
     const bool ragged = j0 + kColumns > args.shape.columns;
@@ -52,11 +61,7 @@ struct PairTiles {
     }
     if (kind == kWhole && ragged) kind = kMixed;
     if constexpr (Config::kLow) {
-      if (kind == kLow && keeps_low) kind = kMixed;
-      if (kind == kLow && knows_flags(args))
-#pragma unroll 1
-        for (int flag = j0 / kFlagColumns; flag <= (j1 - 1) / kFlagColumns; ++flag)
-          if (!is_finite(args, b, flag)) kind = kMixed;
+      if (kind == kLow && (keeps_low || !multiplies_finite(j0, j1))) kind = kMixed;
     }
     return kind;
   }

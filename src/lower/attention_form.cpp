@@ -87,7 +87,7 @@ AttentionForm float_form(const Attention& a, int architecture) {
 /// Slabs of 64 columns, stages of k and v, barriers and notes, and what is left out before a multiple of
 /// 1024. Registers decide: scores, weights and results of 64 rows must fit those of a warpgroup.
 AttentionForm wgmma_form(const Attention& a) {
-  constexpr std::int64_t kSlab = 64, kUnit = 1024, kShared = 227 * kUnit, kMostStages = 3;
+  constexpr std::int64_t kSlab = 64, kUnit = 1024, kShared = 227 * kUnit, kMostStages = 4;
   const bool small = a.depth <= 64 && a.width <= 64, large = a.depth > 192 || a.width > 128;
   const bool few = a.columns <= kFewPairColumns && a.depth <= 128 && a.width <= 128;
   const std::int64_t columns = (few && !small) || large ? 64 : 128,
