@@ -19,6 +19,8 @@ struct TurnOf {
     if constexpr (Stages > 1) stage = stage + 1 == Stages ? 0 : stage + 1;
     parity ^= stage == 0;
   }
+  /// The stage before.
+  __device__ __forceinline__ int before() const { return stage == 0 ? Stages - 1 : stage - 1; }
 };
 typedef TurnOf<kStages> Turn;
 

@@ -10,7 +10,8 @@
 // their width; kReductions, and kReduction0 … their kinds; kAdds, whether there is a sum over rows, kAddX and
 // kAddWeight, the operand that it multiplies and the sum whose weights it has; kRowValues and kColumnValues,
 // what hooks give for a row and for a column; kAligned, whether rows of all operands begin at multiples of 16
-// bytes. The form, which the lowering chooses: kStages of operands of columns in shared memory; kBlocks on a
+// bytes. The form, which the lowering chooses: kStages of operands of columns in shared memory and, on
+// Hopper, kXStages of those of rows; kBlocks on a
 // multiprocessor; kFirst, whether blocks of rows begin with the first one; kPiece, columns of a sum that are
 // multiplied at a time.
 //

@@ -20,6 +20,8 @@ constexpr int slabs_before(int operand) {
   for (int o = 0; o < operand; ++o) total += slabs_of(o);
   return total;
 }
+constexpr int kXStages = Config::kXStages;
+typedef TurnOf<kXStages> XTurn;
 constexpr int kRowSlab = kRows * kSlabRow, kTileSlab = kColumns * kSlabRow;  // bytes
 constexpr int kRowBytes = slabs_before(kProducts) * kRowSlab,
               kStageBytes = slabs_before(kOperands) * kTileSlab;
@@ -28,35 +30,47 @@ constexpr int kAddPiece = Config::kAdds ? slabs_of(Config::kAddX) * 64 / kGroups
               kAddBytes = Config::kAdds ? kRowSlab : 0,
               kStagedBytes = Config::kAdds ? kColumns * kAddPiece * 4 : 0;
 static_assert(!Config::kAdds || (kGroups == 2 && kColumns == 64 && 64 % kAddPiece == 0), "");
+// Whether the products of the next tile run beside what this one's weights add: where all of that fits.
+constexpr bool kAhead =
+    Config::kAdds && kXStages > 1 &&
+    kSums*(kPieces * 4 * kPieceTiles + kColumns / 4) + kProducts* kColumns / 2 + kAddPiece / 2 <= 184;
 constexpr int kMeet = kVote + 1;  // named barriers: of both warpgroups, and behind it of each
+// Registers of all groups are those that the launch has: 2 x 232 + 40 = 3 x 168.
 constexpr int kRegisters = kGroups == 1      ? 232
                            : Config::kChecks ? 224
+                           : kXStages > 1    ? 232
                                              : 240,
-              kCopyRegisters = Config::kChecks ? 56 : 24;
+              kCopyRegisters = Config::kChecks                ? 56
+                               : kGroups == 2 && kXStages > 1 ? 40
+                                                              : 24;
 static_assert(kGroups <= 2 && kFragments == 1 && kProducts <= 2 && kOperands <= 2, "");
 static_assert(kGroups == 2 || !Config::kChecks, "");
 
 /// Shared addresses. Barriers of rows and of stages: bytes have come (full), all warps have read them
-/// (empty). values: those of columns, of each stage. item and notes: of the block of rows at hand, of each
-/// stage. added: weights of the sum over rows; staged: what is added to it.
+/// (empty). Rows have stages of their own (kXStages), each with what is said of its block (item). values:
+/// those of columns, of each stage. notes: of each stage. added: weights of the sum over rows; staged: what
+/// is added to it.
 struct PairMemory {
   uint32 x, y, added, staged, values, x_full, x_empty, full, empty, item, notes;
   __device__ __forceinline__ PairMemory() {
     x = (shared_base() + 1023) & ~1023u;  // the period of the permutation
-    y = x + kRowBytes;
+    y = x + kXStages * kRowBytes;
     added = y + kStages * kStageBytes;
     staged = added + 2 * kAddBytes;
     values = staged + kGroups * kStagedBytes;
     x_full = values + kStages * kValueBytes;
-    x_empty = x_full + 8;
-    full = x_empty + 8;
+    x_empty = x_full + 8 * kXStages;
+    full = x_empty + 8 * kXStages;
     empty = full + 8 * kStages;
     item = empty + 8 * kStages;
-    notes = item + 8;
+    notes = item + 8 * kXStages;
   }
   __device__ __forceinline__ void begin() const {
-    barrier_init(x_full, 1);
-    barrier_init(x_empty, kWarps);
+#pragma unroll
+    for (int s = 0; s < kXStages; ++s) {
+      barrier_init(x_full + 8 * s, 1);
+      barrier_init(x_empty + 8 * s, kWarps);
+    }
 #pragma unroll
     for (int s = 0; s < kStages; ++s) {
       barrier_init(full + 8 * s, kColumnValues > 0 ? 2 : 1);
@@ -107,17 +121,20 @@ struct PairCopies {
   const PairMemory& memory;
   PairTiles tile;
   Turn at;
+  XTurn x_turn;
 
   __device__ __forceinline__ bool orders() const { return threadIdx.x == 0; }
 
-  __device__ __forceinline__ void copy_block(const PairItem& rows, bool has_tiles, bool has_low) const {
-    store_shared(memory.item, uint32(rows.b));
-    store_shared(memory.item + 4, rows_note(rows.row0, has_tiles, has_low));
-    barrier_expect(memory.x_full, kRowBytes);
+  __device__ __forceinline__ void copy_block(const PairItem& rows, bool has_tiles) const {
+    const uint32 said = memory.item + 8 * x_turn.stage, full = memory.x_full + 8 * x_turn.stage;
+    store_shared(said, uint32(rows.b));
+    store_shared(said + 4, rows_note(rows.row0, has_tiles, false));
+    barrier_expect(full, kRowBytes);
     each<kProducts>([&](auto p) {
       constexpr int kP = decltype(p)::value;
       copy_rows<slabs_of(kP)>(kP == 0 ? args.a_map : args.b_map[0], MatrixPlace<x_rank(kP)>(args, kP, rows.b),
-                              rows.row0, memory.x + slabs_before(kP) * kRowSlab, kRowSlab, memory.x_full);
+                              rows.row0, memory.x + x_turn.stage * kRowBytes + slabs_before(kP) * kRowSlab,
+                              kRowSlab, full);
     });
   }
 
@@ -151,13 +168,12 @@ struct PairCopies {
   }
 
   __device__ __forceinline__ void run() {
-    uint32 x_parity = 1;
-    for (int item = blockIdx.x;; x_parity ^= 1) {
-      barrier_wait(memory.x_empty, x_parity);
+    for (int item = blockIdx.x;; x_turn.next()) {
+      barrier_wait(memory.x_empty + 8 * x_turn.stage, x_turn.parity ^ 1);
       if (item >= args.parts.items) {
         if (orders()) {
-          store_shared(memory.item, uint32(-1));
-          barrier_arrive(memory.x_full);
+          store_shared(memory.item + 8 * x_turn.stage, uint32(-1));
+          barrier_arrive(memory.x_full + 8 * x_turn.stage);
         }
         return;
       }
@@ -170,7 +186,11 @@ struct PairCopies {
       const bool has_low =
           Config::kLow && tile.before(args.shape.columns, true, kind) >= 0 && low_matters(rows);
       int c0 = tile.before(args.shape.columns, false, kind);
-      if (orders()) copy_block(rows, c0 >= 0, has_low);
+      if (kAhead && c0 < 0 && !has_low) {
+        c0 = 0;
+        kind = kMixed;
+      }
+      if (orders()) copy_block(rows, c0 >= 0 || has_low);
       const uint32 following = ask_item(args);
 #pragma unroll 1
       for (int low = 0; low <= Config::kLow; ++low) {
@@ -182,7 +202,7 @@ struct PairCopies {
         }
         while (c0 >= 0) {
           const int after = tile.before(c0, low == 1, after_kind);
-          copy_tile(places, c0, kind, after < 0);
+          copy_tile(places, c0, kind, after < 0 && (low == 1 || !has_low));
           c0 = after;
           kind = after_kind;
         }
@@ -211,9 +231,12 @@ struct PairGroup {
   int group;
   PairRows rows;
   Turn turn;  // the stage whose products come next
+  XTurn x_turn;
   Products s;
   Weights w[kColumns / 16];
-  uint32 added = 0;  // which of both places has the weights of the tile at hand
+  int matrix;         // of the block of rows at hand; -1: there is none
+  uint32 item, note;  // what is said of it, and of the tile at hand
+  uint32 added = 0;   // which of both places has the weights of the tile at hand
 
   /// After the last product that reads them: the copy engine may write to the stage again.
   __device__ __forceinline__ void release(uint32 empty) const {
@@ -221,10 +244,12 @@ struct PairGroup {
     if (threadIdx.x % 32 == 0) barrier_arrive(empty);
   }
 
+  __device__ __forceinline__ uint32 x_rows() const { return memory.x + x_turn.stage * kRowBytes; }
+
   /// Orders product P of the tile at hand.
   template <int P>
   __device__ __forceinline__ void order_product() {
-    const uint64 x = tile_descriptor<true>(memory.x + slabs_before(P) * kRowSlab + group * 64 * kSlabRow, 0),
+    const uint64 x = tile_descriptor<true>(x_rows() + slabs_before(P) * kRowSlab + group * 64 * kSlabRow, 0),
                  y = tile_descriptor<true>(memory.y + turn.stage * kStageBytes + slabs_before(P) * kTileSlab,
                                            0);
 #pragma unroll
@@ -312,7 +337,7 @@ struct PairGroup {
     const int column = group * kAddPiece;
     const uint64 weights = tile_descriptor<false>(memory.added + added * kAddBytes, 0),
                  x = tile_descriptor<false>(
-                     memory.x + (slabs_before(Config::kAddX) + column / 64) * kRowSlab + column % 64 * 2,
+                     x_rows() + (slabs_before(Config::kAddX) + column / 64) * kRowSlab + column % 64 * 2,
                      kRowSlab);
 #pragma unroll
     for (int i = 0; i < kAddPiece / 2; ++i) forget(sum[i]);
@@ -340,54 +365,67 @@ struct PairGroup {
       add_block(added_to(args, rows.b, c0 / kColumns) + group * (kStagedBytes / 4), from, kStagedBytes);
   }
 
-  /// Tiles of one pass, with the sum over rows. Nothing runs across tiles: that does not fit registers.
+  /// Waits for the operands of the next tile and what is said of it.
+  __device__ __forceinline__ void next_tile() {
+    barrier_wait(memory.full + 8 * turn.stage, turn.parity);
+    note = noted(memory.notes + 8 * turn.stage);
+  }
+  __device__ __forceinline__ int column0() const { return note & kNoted; }
+  __device__ __forceinline__ uint32 values() const { return fresh(memory.values + turn.stage * kValueBytes); }
+
+  /// Orders the products of the tile at hand, in two groups.
+  __device__ __forceinline__ void order_all_products() {
+    products_fence();
+    order_product<0>();
+    products_commit();
+    each<kProducts>([&](auto p) {
+      if constexpr (decltype(p)::value > 0) order_product<decltype(p)::value>();
+    });
+    products_commit();
+  }
+  /// The products become weights, which go to shared memory; orders what they add, in two groups.
+  __device__ __forceinline__ void order_all_sums(float (&sum)[kAddPiece / 2]) {
+    weigh(note & 3, column0(), values());
+    share_weights();
+    if (adds()) added_blocks_read();
+    meet<256>(kMeet);
+    products_fence();
+    order_added(sum);
+    products_commit();
+    order_sums(turn.stage);
+    products_commit();
+  }
+
+  /// Tiles of a block of rows, with the sum over rows. Nothing runs across tiles: that does not fit
+  /// registers.
   template <class A>
   __device__ __forceinline__ void adding_tiles(const A& args) {
 #pragma unroll 1
-    for (uint32 note = 0; !(note & kLastTile);) {
-      barrier_wait(memory.full + 8 * turn.stage, turn.parity);
-      note = noted(memory.notes + 8 * turn.stage);
-      const int c0 = note & kNoted, kind = note & 3;
-      const uint32 values = fresh(memory.values + turn.stage * kValueBytes);
-      products_fence();
-      order_product<0>();
-      products_commit();
-      each<kProducts>([&](auto p) {
-        if constexpr (decltype(p)::value > 0) order_product<decltype(p)::value>();
-      });
-      products_commit();
+    for (note = 0; !(note & kLastTile);) {
+      next_tile();
+      order_all_products();
       products_wait<1>();
       end_products(0, 1);
-      if constexpr (Config::kEarly) {
-        weigh_early(kind, c0, values);
-      }
+      if constexpr (Config::kEarly) weigh_early(note & 3, column0(), values());
       products_wait<0>();
       end_products(1, kProducts);
-      weigh(kind, c0, values);
-      share_weights();
-      if (adds()) added_blocks_read();
-      meet<256>(kMeet);
       float sum[kAddPiece / 2];
-      products_fence();
-      order_added(sum);
-      products_commit();
-      order_sums(turn.stage);
-      products_commit();
+      order_all_sums(sum);
       products_wait<0>();
       end_sums();
       release(memory.empty + 8 * turn.stage);
-      add(args, sum, c0);
+      add(args, sum, column0());
       added ^= 1;
       turn.next();
     }
   }
 
-  /// Tiles of one pass. Each product stands once in this text: where there are two, the assembler waits for
-  /// each of them.
+  /// Tiles of a block of rows. Each product stands once in this text: where there are two, the assembler
+  /// waits for each of them.
   __device__ __forceinline__ void tiles() {
     int stage = -1;  // of the tile before
 #pragma unroll 1
-    for (uint32 note = 0;;) {
+    for (note = 0;;) {
       const bool more = !(note & kLastTile);
       if (more) {
         barrier_wait(memory.full + 8 * turn.stage, turn.parity);
@@ -430,28 +468,86 @@ struct PairGroup {
     if (stage >= 0) release(memory.empty + 8 * stage);
   }
 
+  /// Waits for what is said of the next block of rows.
+  __device__ __forceinline__ void next_item() {
+    barrier_wait(memory.x_full + 8 * x_turn.stage, x_turn.parity);
+    const uint32 said = memory.item + 8 * x_turn.stage;
+    matrix = int(noted(said));
+    item = noted(said + 4);
+  }
+  __device__ __forceinline__ bool has_tiles() const { return matrix >= 0 && item & kHasTiles; }
+
+  /// Blocks of rows, one after the other.
   __device__ __forceinline__ void run() {
-    uint32 x_parity = 0;
-    for (;; x_parity ^= 1) {
-      barrier_wait(memory.x_full, x_parity);
-      const int b = int(noted(memory.item));
-      if (b < 0) break;
-      const uint32 note = noted(memory.item + 4);
-      rows.begin(b, int(note & kNoted));
-      // Low tiles come last. One loop, so that its body is compiled once.
+    next_item();
 #pragma unroll 1
-      for (int low = 0; low <= Config::kLow; ++low) {
-        if (!(note & (low == 1 ? kHasLow : kHasTiles))) continue;
+    while (matrix >= 0) {
+      rows.begin(matrix, int(item & kNoted));
+      if (has_tiles()) {
         if constexpr (Config::kAdds)
           adding_tiles(args);
         else
           tiles();
       }
-      release(memory.x_empty);
+      release(memory.x_empty + 8 * x_turn.stage);
       rows.write();
+      x_turn.next();
+      next_item();
     }
     if constexpr (Config::kAdds)
       if (adds()) added_blocks_end();
+  }
+
+  /// The next tile of the block of rows, or the first one of the next block, if there is any.
+  __device__ __forceinline__ void next_tile(bool of_next_block) {
+    if (of_next_block) {
+      x_turn.next();
+      next_item();
+      if (matrix < 0) return;
+    }
+    next_tile();
+  }
+
+  /// The same where the products of the next tile, perhaps of the next block, fit beside what a tile's
+  /// weights add: they run while that is added in memory, and while results are written. Each block has tiles
+  /// then.
+  template <class A>
+  __device__ __forceinline__ void run_ahead(const A& args) {
+    next_item();
+    if (matrix < 0) return;
+    rows.begin(matrix, int(item & kNoted));
+    next_tile();
+    order_all_products();
+    products_wait<1>();
+    end_products(0, 1);
+#pragma unroll 1
+    for (;;) {
+      if constexpr (Config::kEarly) weigh_early(note & 3, column0(), values());
+      products_wait<0>();
+      end_products(1, kProducts);
+      float sum[kAddPiece / 2];
+      order_all_sums(sum);
+      const int c0 = column0();
+      const bool ends = note & kLastTile;
+      turn.next();
+      next_tile(ends);
+      order_all_products();  // of anything, where there is no tile: a branch would make all products wait
+      products_wait<2>();
+      end_sums();
+      release(memory.empty + 8 * turn.before());
+      add(args, sum, c0);
+      added ^= 1;
+      if (ends) {
+        release(memory.x_empty + 8 * x_turn.before());
+        rows.write();
+        if (matrix >= 0) rows.begin(matrix, int(item & kNoted));
+      }
+      products_wait<1>();
+      end_products(0, 1);
+      if (matrix < 0) break;
+    }
+    products_wait<0>();
+    if (adds()) added_blocks_end();
   }
 };
 
@@ -479,6 +575,9 @@ __device__ __forceinline__ void run_pair_sums(const Args& args) {
     // from one lane, so that what is made of it is in registers of the warp
     const int warp = __shfl_sync(0xffffffffu, int(threadIdx.x / 32), 0);
     PairGroup group{args, memory, warp / 4 - 1, PairRows(args, warp - 4)};
-    group.run();
+    if constexpr (kAhead)
+      group.run_ahead(args);
+    else
+      group.run();
   }
 }

@@ -56,14 +56,18 @@ std::optional<PairForm> wgmma_form(const PairSizes& s, std::int64_t groups) {
                                    std::max(products * columns / 2, s.adds ? padded / 4 + columns / 2 : 0) +
                                    2 * s.row_values;
     if (registers > most_registers) continue;
-    const std::int64_t held = 2 * rows * slabs(s.depths) +
-                              (s.adds ? 2 * 2 * rows * columns + 4 * columns * padded : 0),
+    const std::int64_t block = 2 * rows * slabs(s.depths),  // of rows
+        added = s.adds ? 2 * 2 * rows * columns + 4 * columns * padded : 0,
                        stage = columns * (2 * slabs(s.operands) + 4 * s.column_values);
-    const auto words = [](std::int64_t stages) { return 8 * (3 + 3 * stages); };
+    const auto shared = [&](std::int64_t stages, std::int64_t x_stages) {
+      return x_stages * block + added + stages * stage + 8 * (3 * x_stages + 3 * stages) + kUnit;
+    };
     for (std::int64_t stages = kMostStages; stages >= 2; --stages) {
-      const std::int64_t shared = held + stages * stage + words(stages) + kUnit;
-      if (shared > most) continue;
-      return PairForm{true, rows, columns, warps, 1, stages, blocks, piece, 32 * warps + 128, shared};
+      if (shared(stages, 1) > most) continue;
+      const std::int64_t x_stages = shared(stages, 2) <= most ? 2 : 1;
+      return PairForm{
+          true,    rows, columns, warps, 1, stages, blocks, piece, 32 * warps + 128, shared(stages, x_stages),
+          x_stages};
     }
   }
   return std::nullopt;

@@ -22,6 +22,7 @@ struct PairForm {
   bool hopper;  // pair_sums_wgmma, else pair_sums_mma
   std::int64_t rows, columns, warps, fragments, stages, blocks, piece;
   std::int64_t threads, shared;  // shared: bytes
+  std::int64_t x_stages = 1;     // of operands of rows
 };
 
 /// Nothing: there is no form.

@@ -325,6 +325,7 @@ class PairSumsLowering final : PairPassKernel {
       t.config.push_back({cat("kReduction", i), i < reduced_.size() ? kind_of(reduced_[i]) : 0});
     }
     if (form.hopper) {
+      t.config.push_back({"kXStages", form.x_stages});
       for (std::size_t i = 0; i < kTiledProducts; ++i)
         t.config.push_back({cat("kXRank", i), rank_of(*x_[std::min(i, x_.size() - 1)])});
       for (std::size_t i = 0; i < kTiledOperands; ++i)
