@@ -1,0 +1,96 @@
+// The main loop of nests over pairs: which nests it takes, and what the assembler says of its tiles.
+#include "codegen/cuda/cuda_c.h"
+#include "device/cuda/nvrtc.h"
+#include "ir/graph_builder.h"
+#include "lower/lower.h"
+#include "plan/fuse.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+namespace kiln::codegen {
+namespace {
+
+using ir::GraphBuilder;
+using ir::NodeId;
+using ir::Op;
+
+/// The position of the least sum over k of |x[i, k] - y[j, k]|, of each i.
+struct Nearest : GraphBuilder {
+  Nearest(std::int64_t rows, std::int64_t terms, std::int64_t columns, DType type = DType::Float32) {
+    const auto wide = [&](NodeId x) { return is_half(type) ? cast(x, DType::Float32) : x; };
+    const NodeId x = wide(leaf(type, {rows, 1, terms})), y = wide(leaf(type, {1, columns, terms}));
+    const NodeId sums = reduce(Op::reduce_sum, op(Op::abs, {op(Op::subtract, {x, y})}), 4);
+    root(reduce(Op::reduce_argmin, sums, 2));
+  }
+
+  lower::Lowered lowered(int architecture = 90, bool exact = false) {
+    schedule::Target target;
+    target.gpu = true;
+    target.exact = exact;
+    target.threads = 132;
+    target.architecture = architecture;
+    target.launch_ns = 1e9;  // one kernel is worth anything
+    target.templates =
+        architecture >= 80 ? schedule::Target::Templates::Few : schedule::Target::Templates::None;
+    const plan::Regions regions = plan::fuse(graph, target);
+    EXPECT_EQ(regions.regions.size(), 1u);
+    return lower::lower(graph, regions, regions.regions[0], target);
+  }
+};
+
+std::int64_t constant_of(const lower::Lowered& l, const std::string& name) {
+  for (const kernel::Constant& c : l.kernel.main_loop->config)
+    if (c.name == name) return c.value;
+  return -1;
+}
+
+TEST(NestTemplates, NestsOverPairsOfEnoughRows) {
+  const lower::Lowered l = Nearest(1 << 16, 40, 1000).lowered();
+  kernel::verify(l.kernel);
+  ASSERT_TRUE(l.kernel.main_loop);
+  EXPECT_EQ(l.kernel.main_loop->name, "nest_pairs");
+  EXPECT_EQ(l.finish_grid == 0, l.shape->grid[0] == l.grid);
+  EXPECT_FALSE(Nearest(64, 40, 1000).lowered().kernel.main_loop) << "few multiprocessors would have work";
+  EXPECT_FALSE(Nearest(1 << 16, 40, 8).lowered().kernel.main_loop) << "tiles have more columns";
+  EXPECT_FALSE(Nearest(1 << 16, 40, 1000).lowered(75).kernel.main_loop);
+  EXPECT_FALSE(Nearest(1 << 16, 40, 1000).lowered(90, true).kernel.main_loop) << "another order of additions";
+}
+
+TEST(NestTemplates, TilesAreAsWideAsRowsFill) {
+  for (const auto& [columns, wide] :
+       {std::pair{16, 16}, {33, 36}, {40, 40}, {100, 112}, {128, 128}, {5003, 128}})
+    EXPECT_EQ(constant_of(Nearest(1 << 16, 40, columns).lowered(), "kColumns"), wide) << columns;
+  const lower::Lowered few = Nearest(300, 40, 1 << 15).lowered();
+  EXPECT_GT(few.shape->grid[0], few.grid) << "columns are dealt to blocks";
+  EXPECT_EQ(few.finish_grid, few.grid);
+}
+
+TEST(NestTemplates, SizesAreNoPartOfTheKey) {
+  const Hash128 key = kernel::hash(Nearest(1 << 16, 40, 1024).lowered().kernel);
+  EXPECT_EQ(key, kernel::hash(Nearest(1 << 16, 56, 4096).lowered().kernel));
+  EXPECT_NE(key, kernel::hash(Nearest(1 << 16, 70, 1024).lowered().kernel)) << "sums of parts";
+}
+
+/// Sums stay in registers: what the assembler spills is a few addresses around loops.
+TEST(NestTemplates, TilesFitRegisters) {
+  if (!cuda::nvrtc().available || cuda::nvrtc().library.find("fake") != std::string::npos)
+    GTEST_SKIP() << cuda::nvrtc().reason;
+  for (const auto& [columns, terms] :
+       {std::pair{16, 40}, {33, 40}, {40, 40}, {64, 40}, {100, 70}, {32, 40}, {1000, 40}, {1000, 70}}) {
+    SCOPED_TRACE(::testing::Message() << columns << " columns, " << terms << " terms");
+    const lower::Lowered l = Nearest(1 << 16, terms, columns, DType::BFloat16).lowered();
+    cuda::CompileOptions options;
+    options.fmad = false;
+    options.extra = {"--ptxas-options=-v"};
+    const std::string log =
+        cuda::compile(emit_cuda(l.kernel, "kiln_test"), "kiln_test", cuda::Arch{9, 0}, options).log;
+    const std::size_t end = log.find(" bytes spill stores");
+    ASSERT_NE(end, std::string::npos) << log;
+    EXPECT_LE(std::stoi(log.substr(log.rfind(' ', end - 1))), 128) << log;
+  }
+}
+
+}  // namespace
+}  // namespace kiln::codegen
