@@ -460,7 +460,7 @@ int RegionLowering::vector_elements() const {
   }
   for (const auto& o : p_.outputs) {
     const std::int64_t base = o.placed ? g_.args[regions_.placements.at(o.node).arg].alignment : 0;
-    accesses.push_back({&o.at, g_[o.node].dtype, base, phases_ == 0});
+    accesses.push_back({&o.at, g_[o.node].dtype, base, phases_ == 0 && product_ == ir::kNoNode});
   }
   bool aligned = true;
   AccessWidths widths;
