@@ -101,9 +101,10 @@ TEST_F(Streams, ARetiredOneThatIsDestroyedIsNamedOn) {
   ASSERT_TRUE(library);
   const auto create = reinterpret_cast<int (*)(CUstream_st**, unsigned)>(dlsym(library, "cuStreamCreate"));
   const auto destroy = reinterpret_cast<int (*)(CUstream_st*)>(dlsym(library, "cuStreamDestroy_v2"));
+  const Stream other = new_stream(0);  // makes the device's context current
   CUstream_st* handle = nullptr;
   ASSERT_EQ(create(&handle, 1), 0);
-  const Stream stream = wrap_stream(0, handle), other = new_stream(0);
+  const Stream stream = wrap_stream(0, handle);
   Block* block = allocate(24 << 20, stream);
   fill(block->data, 7, 4, 1000, stream);
   retire(stream);

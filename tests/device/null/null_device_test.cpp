@@ -213,7 +213,7 @@ TEST_F(NullDevice, CompilesForItsTargetWhereThereIsACompiler) {
 }
 
 TEST_F(NullDevice, TheTargetDecidesThePlan) {
-  // Forty long rows keep a T4 busy, but not an H100, where each reduction is cut and has a kernel of its
+  // Forty long rows keep a T4 busy, but not an H100, where the reductions are cut and have a kernel of their
   // own.
   const auto launches = [&](const char* target) {
     options_.null_target = target;
@@ -222,8 +222,8 @@ TEST_F(NullDevice, TheTargetDecidesThePlan) {
     return test::count([&] { softmax_of(x).eval(); }).launches;
   };
   EXPECT_EQ(launches("sm_75"), 1u);
-  EXPECT_EQ(launches("sm_90"), 3u);
-  EXPECT_EQ(launches(""), 3u) << "the default";
+  EXPECT_EQ(launches("sm_90"), 2u);
+  EXPECT_EQ(launches(""), 2u) << "the default";
   EXPECT_EQ(launches("sm_78"), 1u) << "between two of the table it has the figures of the lower one";
   const device::Device& here = null::as_device();
   EXPECT_EQ(here.target().threads, 40);
