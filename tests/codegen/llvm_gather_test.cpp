@@ -1,23 +1,20 @@
 // Rows that an index names, from tables larger than the second cache: what later iterations read is asked for
 // ahead, and values are those of the interpreter on every instruction set.
-#include "cache/temporary_directory.h"
+#include "codegen/llvm_ir_text.h"
 #include "codegen/on_target.h"
-#include "counted.h"
 #include "needs_cpu.h"
+#include "support/check.h"
 
 #include <gtest/gtest.h>
 
-#include <cstring>
-#include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <regex>
+#include <string>
+#include <vector>
 
 namespace kiln {
 namespace {
 
-using testing::bytes_of;
-using testing::ConfigScope;
+using testing::llvm_ir_of;
 
 constexpr std::int64_t kTableBytes = 5 << 20, kIndices = 3001;  // bytes: more than any second cache has
 
@@ -44,37 +41,8 @@ TEST(LlvmGather, RowsOfLargeTablesOnEveryTarget) {
     for (const std::int64_t row : {1, 2, 5, 7, 8, 24, 32, 33, 100, 1000}) {
       const Tensor x = table(dtype, kTableBytes, row);
       const Tensor i = indices(x.shape()[0], row % 2 ? DType::Int64 : DType::Int32);
-      std::vector<std::vector<std::byte>> want;
-      {
-        const ConfigScope scope("", Mode::Interpret);
-        for (const Tensor& t : gathers(x, i)) want.push_back(bytes_of(t));
-      }
-      for (const std::string& target : testing::cpu_targets()) {
-        const ConfigScope scope(target);
-        const std::vector<Tensor> got = gathers(x, i);
-        for (std::size_t k = 0; k < got.size(); ++k)
-          EXPECT_EQ(bytes_of(got[k]), want[k]) << target << " " << name(dtype) << " rows of " << row;
-      }
+      testing::expect_as_interpreted(cat(name(dtype), " rows of ", row), [&] { return gathers(x, i); });
     }
-}
-
-std::string llvm_ir_of(const Tensor& made) {
-  const testing::TemporaryDirectory directory;
-  clear_memory_caches();
-  const ConfigScope scope("");
-  Config c = config();
-  c.cache = "off";
-  c.tier = Tier::Jit;
-  c.dump = directory.path().string();
-  c.dump_stages = {"ll"};
-  configure(c);
-  eval({made});
-  std::string all;
-  for (const auto& file : std::filesystem::directory_iterator(directory.path())) {
-    std::ifstream in(file.path());
-    all.append(std::istreambuf_iterator<char>(in), {});
-  }
-  return all;
 }
 
 /// Every request for a place that was read from memory: the address is chosen by the guard of its index.

@@ -23,6 +23,7 @@ namespace {
 
 using testing::bytes_of;
 using testing::ConfigScope;
+using testing::expect_as_interpreted;
 
 /// Small whole numbers: sums and products are exact in every type and order.
 Tensor small_numbers(DType dtype, const Shape& shape, int seed) {
@@ -30,23 +31,6 @@ Tensor small_numbers(DType dtype, const Shape& shape, int seed) {
   for (std::size_t i = 0; i < values.size(); ++i)
     values[i] = static_cast<float>((i * 37 + static_cast<std::size_t>(seed)) % 7);
   return Tensor::copy_of(values.data(), shape, DType::Float32).astype(dtype);
-}
-
-/// Holds what `make` gives on every CPU target against the interpreter's, bit for bit.
-template <class F>
-void expect_as_interpreted(const std::string& what, F make) {
-  std::vector<std::vector<std::byte>> want;
-  {
-    const ConfigScope scope("", Mode::Interpret);
-    for (const Tensor& t : make()) want.push_back(bytes_of(t));
-  }
-  for (const std::string& target : testing::cpu_targets()) {
-    const ConfigScope scope(target);
-    const std::vector<Tensor> have = make();
-    eval(have);
-    for (std::size_t i = 0; i < have.size(); ++i)
-      EXPECT_EQ(bytes_of(have[i]), want[i]) << what << ", tensor " << i << " on KILN_CPU=" << target;
-  }
 }
 
 /// The same of each dtype, which `make` takes.

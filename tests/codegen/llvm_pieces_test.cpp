@@ -1,24 +1,21 @@
 // Elements that an index finds near each other: lanes that skip some, or go on in another row, are read as
 // pieces of adjacent memory, and values are those of the interpreter on every instruction set.
-#include "cache/temporary_directory.h"
+#include "codegen/llvm_ir_text.h"
 #include "codegen/on_target.h"
-#include "counted.h"
 #include "needs_cpu.h"
+#include "support/check.h"
 
 #include <kiln/layers.h>
 
 #include <gtest/gtest.h>
 
-#include <filesystem>
-#include <fstream>
-#include <iterator>
-#include <regex>
+#include <vector>
 
 namespace kiln {
 namespace {
 
-using testing::bytes_of;
-using testing::ConfigScope;
+using testing::count_of;
+using testing::llvm_ir_of;
 
 Tensor images(DType dtype, const Shape& shape) {
   const Tensor x = (arange(0, shape.numel(), 1, DType::Int64) * 37 % 251).astype(dtype).reshape(shape);
@@ -52,17 +49,8 @@ TEST(LlvmPieces, RowsAndColumnsInBetweenOnEveryTarget) {
   for (const auto& [shape, size, how] : cases)
     for (const DType dtype : {DType::BFloat16, DType::Float32, DType::Float64}) {
       const Tensor x = images(dtype, shape);
-      std::vector<std::byte> want;
-      {
-        const ConfigScope scope("", Mode::Interpret);
-        want = bytes_of(nn::interpolate(x, size, how));
-      }
-      for (const std::string& target : testing::cpu_targets()) {
-        const ConfigScope scope(target);
-        EXPECT_EQ(bytes_of(nn::interpolate(x, size, how)), want)
-            << target << " " << name(dtype) << " of " << shape.numel() << " to " << size[0] << " x "
-            << size[1];
-      }
+      testing::expect_as_interpreted(cat(name(dtype), " of ", shape.numel(), " to ", size[0], " x ", size[1]),
+                                     [&] { return std::vector{nn::interpolate(x, size, how)}; });
     }
 }
 
@@ -71,45 +59,10 @@ TEST(LlvmPieces, ElementsApartOnEveryTarget) {
   for (const DType dtype : {DType::Int8, DType::BFloat16, DType::Float32, DType::Float64})
     for (const std::int64_t row : {2, 3, 4, 5, 9}) {
       const Tensor x = images(dtype, {5003, row});
-      const auto made = [&] {
+      testing::expect_as_interpreted(cat(name(dtype), " rows of ", row), [&] {
         return std::vector<Tensor>{x.T() + x.reshape({row, 5003}), x(all(), range(1, 2)) * 2};
-      };
-      std::vector<std::vector<std::byte>> want;
-      {
-        const ConfigScope scope("", Mode::Interpret);
-        for (const Tensor& t : made()) want.push_back(bytes_of(t));
-      }
-      for (const std::string& target : testing::cpu_targets()) {
-        const ConfigScope scope(target);
-        const std::vector<Tensor> got = made();
-        for (std::size_t k = 0; k < got.size(); ++k)
-          EXPECT_EQ(bytes_of(got[k]), want[k]) << target << " " << name(dtype) << " rows of " << row;
-      }
+      });
     }
-}
-
-std::string llvm_ir_of(const Tensor& made) {
-  const testing::TemporaryDirectory directory;
-  clear_memory_caches();
-  const ConfigScope scope("");
-  Config c = config();
-  c.cache = "off";
-  c.tier = Tier::Jit;
-  c.dump = directory.path().string();
-  c.dump_stages = {"ll"};
-  configure(c);
-  eval({made});
-  std::string all;
-  for (const auto& file : std::filesystem::directory_iterator(directory.path())) {
-    std::ifstream in(file.path());
-    all.append(std::istreambuf_iterator<char>(in), {});
-  }
-  return all;
-}
-
-int count_of(const std::string& text, const char* pattern) {
-  const std::regex found(pattern);
-  return static_cast<int>(std::distance(std::sregex_iterator(text.begin(), text.end(), found), {}));
 }
 
 // Both rows are asked for an item ahead, since each has lines of its own; places of a small image are not.

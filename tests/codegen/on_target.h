@@ -5,6 +5,8 @@
 
 #include <kiln/kiln.h>
 
+#include <gtest/gtest.h>
+
 #include <cstddef>
 #include <string>
 #include <vector>
@@ -42,6 +44,23 @@ inline std::vector<std::byte> bytes_of(const Tensor& t) {
   std::vector<std::byte> out(static_cast<std::size_t>(t.numel() * size_of(t.dtype())));
   t.copy_to(out.data(), t.dtype());
   return out;
+}
+
+/// Holds what `make` gives on every CPU target against the interpreter's, bit for bit.
+template <class F>
+void expect_as_interpreted(const std::string& what, F make) {
+  std::vector<std::vector<std::byte>> want;
+  {
+    const ConfigScope scope("", Mode::Interpret);
+    for (const Tensor& t : make()) want.push_back(bytes_of(t));
+  }
+  for (const std::string& target : cpu_targets()) {
+    const ConfigScope scope(target);
+    const std::vector<Tensor> have = make();
+    eval(have);
+    for (std::size_t i = 0; i < have.size(); ++i)
+      EXPECT_EQ(bytes_of(have[i]), want[i]) << what << ", tensor " << i << " on KILN_CPU=" << target;
+  }
 }
 
 }  // namespace kiln::testing
