@@ -1,12 +1,11 @@
 #include "transform/find_logsumexps.h"
 
-#include "ir/graph_builder.h"
+#include "transform/transformed.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <limits>
 #include <vector>
 
@@ -18,16 +17,6 @@ using ir::NodeId;
 using ir::Op;
 
 constexpr float kInf = std::numeric_limits<float>::infinity();
-
-std::int64_t count(const GraphBuilder& b, Op op) {
-  return std::ranges::count_if(b.graph.nodes, [&](const auto& n) { return n.op == op; });
-}
-
-std::vector<float> floats(const std::vector<std::byte>& bytes) {
-  std::vector<float> out(bytes.size() / sizeof(float));
-  std::memcpy(out.data(), bytes.data(), bytes.size());
-  return out;
-}
 
 struct Parts {
   NodeId x, greatest, weights, log;

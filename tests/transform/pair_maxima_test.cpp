@@ -1,12 +1,11 @@
 #include "transform/pair_maxima.h"
 
-#include "ir/graph_builder.h"
+#include "transform/transformed.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <limits>
 #include <vector>
 
@@ -18,16 +17,6 @@ using ir::NodeId;
 using ir::Op;
 
 constexpr float kInf = std::numeric_limits<float>::infinity();
-
-std::int64_t count(const GraphBuilder& b, Op op) {
-  return std::ranges::count_if(b.graph.nodes, [&](const auto& n) { return n.op == op; });
-}
-
-std::vector<float> floats(const std::vector<std::byte>& bytes) {
-  std::vector<float> out(bytes.size() / sizeof(float));
-  std::memcpy(out.data(), bytes.data(), bytes.size());
-  return out;
-}
 
 /// The weights of a softmax and their sum. `greatest_over`: the axes of the maximum.
 void softmax(GraphBuilder& b, NodeId x, std::uint64_t axes, std::uint64_t greatest_over) {

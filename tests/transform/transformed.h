@@ -6,7 +6,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
 #include <string>
+#include <vector>
 
 namespace kiln::transform {
 
@@ -25,6 +30,17 @@ inline Transformed checked_transform(ir::GraphBuilder& b) {
 inline std::string transformed(ir::GraphBuilder& b, ir::NodeId root) {
   b.root(root);
   return ir::print(checked_transform(b).graph);
+}
+
+/// How many nodes do the operation.
+inline std::int64_t count(const ir::GraphBuilder& b, ir::Op op) {
+  return std::ranges::count_if(b.graph.nodes, [&](const auto& n) { return n.op == op; });
+}
+
+inline std::vector<float> floats(const std::vector<std::byte>& bytes) {
+  std::vector<float> out(bytes.size() / sizeof(float));
+  std::memcpy(out.data(), bytes.data(), bytes.size());
+  return out;
 }
 
 }  // namespace kiln::transform
