@@ -145,20 +145,31 @@ TEST(Schedule, NestsOfAGpuReadStretchesOfMemory) {
   EXPECT_FALSE(nest_pays(n, t));
 }
 
-/// A warp combines its lanes for each row: where rows are short and made of much, they are a kernel of their
-/// own.
-TEST(Schedule, NestsOfAGpuCountWhatRowsTakeToCombine) {
+Target measured_gpu() {
   Target t = gpu_target();
   t.prims_per_ns = 8448;
   t.bytes_per_ns = t.cached_bytes_per_ns = 3000;
   t.launch_ns = 3000;
+  return t;
+}
+
+/// Sixteen rows of 64 values for each of many points.
+NestFacts short_rows_of_pairs() {
   NestFacts n;
   n.kept = 1 << 20;
   n.outer = 16;
   n.innermost = n.last = 64;
   n.last_level = 0;
-  n.bytes = 1.4e8;
   n.prims = 5.4e9;
+  return n;
+}
+
+/// A warp combines its lanes for each row: where rows are short and made of much, they are a kernel of their
+/// own.
+TEST(Schedule, NestsOfAGpuCountWhatRowsTakeToCombine) {
+  const Target t = measured_gpu();
+  NestFacts n = short_rows_of_pairs();
+  n.bytes = 1.4e8;
   n.apart[0] = {n.prims, 2e8};
   n.apart[1] = {1.7e7, 2e8};
   EXPECT_FALSE(nest_pays(n, t));
@@ -169,18 +180,10 @@ TEST(Schedule, NestsOfAGpuCountWhatRowsTakeToCombine) {
 
 /// A main loop does nests over pairs, of rows enough for its blocks.
 TEST(Schedule, NestsOverPairsOfAGpu) {
-  Target t = gpu_target();
+  Target t = measured_gpu();
   t.templates = Target::Templates::Few;
-  t.prims_per_ns = 8448;
-  t.bytes_per_ns = t.cached_bytes_per_ns = 3000;
-  t.launch_ns = 3000;
-  NestFacts n;
-  n.kept = 1 << 20;
-  n.outer = 16;
-  n.innermost = n.last = 64;
-  n.last_level = 0;
+  NestFacts n = short_rows_of_pairs();
   n.bytes = 2.7e8;
-  n.prims = 5.4e9;
   n.apart[0] = {n.prims, 3e8};
   n.apart[1] = {1.7e7, 7e7};
   EXPECT_FALSE(nest_pays(n, t));
