@@ -73,22 +73,13 @@ __device__ __forceinline__ void add_rows_here(Kept* sums, const Element* values,
                 row = index_div(mine_of, s.vectors, s.inverse);
       at[j] = (mine_of - row * s.vectors) * N;
       index[j] = indices[row];
-      const Element* const from = values + row * s.value_stride + at[j];
-      if constexpr (Whole) {
-        elements[j] = load<N>(from);
-      } else {
-#pragma unroll
-        for (int v = 0; v < N; ++v) elements[j].at[v] = at[j] + v < s.width ? from[v] : Element{};
-      }
+      elements[j] = values_of<N, Whole>(values + row * s.value_stride, at[j], s);
     }
 #pragma unroll
     for (int j = 0; j < AtOnce; ++j) {
       int64 position;
       if (first + j * kHere >= all || !resolve(index[j], s.rows, position)) continue;
-      vec<Kept, N> x;
-#pragma unroll
-      for (int v = 0; v < N; ++v) assign(x.at[v], elements[j].at[v]);
-      add_here(mine + int(position) * int(s.pitch) + at[j], x);
+      add_here(mine + int(position) * int(s.pitch) + at[j], as_kept(elements[j]));
     }
   }
   __syncthreads();

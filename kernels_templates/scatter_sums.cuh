@@ -42,6 +42,26 @@ struct RowSums {
   int vectors, inverse;       // of a row of sums, and index_div's number for them
 };
 
+/// A row's values from `at` on. Not Whole: the last of them may not be there, and are 0.
+template <int N, bool Whole>
+__device__ __forceinline__ vec<Element, N> values_of(const Element* row, int at, const RowSums& s) {
+  if constexpr (Whole) {
+    return load<N>(row + at);
+  } else {
+    vec<Element, N> x;
+#pragma unroll
+    for (int v = 0; v < N; ++v) x.at[v] = at + v < s.width ? row[at + v] : Element{};
+    return x;
+  }
+}
+template <int N>
+__device__ __forceinline__ vec<Kept, N> as_kept(const vec<Element, N>& x) {
+  vec<Kept, N> y;
+#pragma unroll
+  for (int v = 0; v < N; ++v) assign(y.at[v], x.at[v]);
+  return y;
+}
+
 /// All vectors of all rows, fewer than 2^31; Whole: the values' rows are vectors too.
 template <int N, bool Whole>
 __device__ __forceinline__ void add_rows(Kept* sums, const Element* values, const Index* indices,
@@ -59,22 +79,13 @@ __device__ __forceinline__ void add_rows(Kept* sums, const Element* values, cons
       const int mine = int(i < all ? i : all - 1), row = index_div(mine, s.vectors, s.inverse);
       at[j] = (mine - row * s.vectors) * N;
       index[j] = indices[row];
-      const Element* const from = values + row * s.value_stride + at[j];
-      if constexpr (Whole) {
-        elements[j] = load<N>(from);
-      } else {
-#pragma unroll
-        for (int v = 0; v < N; ++v) elements[j].at[v] = at[j] + v < s.width ? from[v] : Element{};
-      }
+      elements[j] = values_of<N, Whole>(values + row * s.value_stride, at[j], s);
     }
 #pragma unroll
     for (int j = 0; j < kMetAtOnce; ++j) {
       int64 position;
       if (first + j * blockDim.x >= all || !resolve(index[j], s.rows, position)) continue;
-      vec<Kept, N> x;
-#pragma unroll
-      for (int v = 0; v < N; ++v) assign(x.at[v], elements[j].at[v]);
-      add_vector(sums + position * s.pitch + at[j], x);
+      add_vector(sums + position * s.pitch + at[j], as_kept(elements[j]));
     }
   }
 }
