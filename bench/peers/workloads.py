@@ -290,7 +290,9 @@ GPU_WORKLOADS = [
     ("small_chain10_f32_1024", [((1024,), -2, 2)] * 2, chain10),
     ("small_mlp4_bf16_64x256",
      [((64, 256), -1, 1, BF16)] + [((256, 256), -0.1, 0.1, BF16), ((256,), -0.1, 0.1, BF16)] * 4, mlp4),
-] + attentions("4x32x4096x128", (4, 32, 4096, 128), BF16, MASKS) + [few_rows(1, 4, 32, 8192, 128, BF16)] + [
+] + attentions("4x32x4096x128", (4, 32, 4096, 128), BF16, MASKS) + attentions(
+    "4x16x4096x64", (4, 16, 4096, 64), BF16, ["causal"]) + attentions(
+    "16x16x1024x64", (16, 16, 1024, 64), BF16, ["causal"]) + [few_rows(1, 4, 32, 8192, 128, BF16)] + [
     (f"chain{n}_f32_16M", [((16 * MI,), -1, 1)], chain(n)) for n in (2, 5, 20, 50)] + [
     (f"chain10_f32_{n}M", [((n * MI,), -2, 2)] * 2, chain10) for n in (1, 16)]
 

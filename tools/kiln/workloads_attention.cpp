@@ -131,6 +131,9 @@ std::vector<Workload> attention_workloads(bool gpu) {
   if (gpu) {
     for (const Mask m : kMasked)
       out.push_back(attention("4x32x4096x128", m, {4, 32, 4096, 128}, DType::BFloat16));
+    for (const Extents& e : {Extents{4, 16, 4096, 64}, Extents{16, 16, 1024, 64}})
+      out.push_back(attention(std::to_string(e.batch) + "x16x" + std::to_string(e.length) + "x64",
+                              Mask::Causal, e, DType::BFloat16));
     out.push_back(few_rows("4x32x8192x128", {4, 32, 8192, 128, 1}, DType::BFloat16));
     for (const Mask m : {Mask::None, Mask::Causal})
       out.push_back(attention("4x16x2048x64", m, {4, 16, 2048, 64}, DType::Float32));
