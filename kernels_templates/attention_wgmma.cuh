@@ -226,6 +226,7 @@ struct AttentionGroup {
   AttentionTile tile;
   int matrix;                        // of the block of rows at hand; -1: there is none
   uint32 note;                       // what is said of it
+  bool absent;                       // none of the group's rows are there
   uint32 weights[kColumns / 16][4];  // operands of the second product
 
   /// After the last product that reads them: the copy engine may write to the stage again.
@@ -293,7 +294,9 @@ struct AttentionGroup {
     barrier_wait(memory.k_full + 8 * k_turn.stage, k_turn.parity);
     tile.read(memory.notes + k_turn.stage * kNoteBytes, rows.warp);
   }
-  /// Leaves out the tile at hand.
+  /// Whether the tile at hand adds nothing to the group's rows.
+  __device__ __forceinline__ bool left_out() const { return absent || tile.left_out(); }
+  /// Leaves it out.
   __device__ __forceinline__ void leave_out() {
     barrier_wait(memory.v_full + 8 * k_turn.stage, k_turn.parity);
     release(memory.k_empty + 8 * k_turn.stage);
@@ -305,7 +308,7 @@ struct AttentionGroup {
   }
   /// Waits for k of the first tile of a pass that is not left out; whether there is one.
   __device__ __forceinline__ bool first_tile() {
-    for (next_tile(); tile.left_out(); next_tile()) {
+    for (next_tile(); left_out(); next_tile()) {
       leave_out();
       if (tile.last()) return false;
     }
@@ -317,6 +320,7 @@ struct AttentionGroup {
     const uint32 said = memory.item + 8 * q_turn.stage;
     matrix = int(noted(said));
     note = noted(said + 4);
+    absent = int(note & kNoted) + 64 * group >= args.shape.rows;
   }
 
   /// Tiles of one pass, of which there are some; whether no further one reads q, which is released then.
