@@ -51,6 +51,7 @@ E divide_roughly(E x, E y) {
 struct OnGpu {
   static E power(E x, double scale) { return kernel::native(NativeFn::Exp4Fast, x * (scale / 2)); }
   static E reciprocal(E x) { return kernel::native(NativeFn::ReciprocalFast, x); }
+  static E at_least(E x, double least) { return kernel::max(x, x.lit(least)); }  // one instruction
   static E quotient(E x, E y) { return x * reciprocal(y); }
 };
 struct OnCpu {
@@ -79,6 +80,7 @@ struct OnCpu {
     const Parts p = parts(x, scale, 64);
     return p.fraction * p.power * 0x1p-64;
   }
+  static E at_least(E x, double least) { return math::at_least(x, least); }
   /// Pre: x is of ordinary size.
   static E reciprocal(E x) { return quotient(x.lit(1), x); }
   static E quotient(E x, E y) { return kernel::div_bounded(x, y); }
@@ -103,6 +105,7 @@ struct OnAvx512 {
   static E low_power(E x, double scale) {
     return power_of(math::within(scale == 1 ? x : x * scale, -151, 129), 1);
   }
+  static E at_least(E x, double least) { return math::at_least(x, least); }
   static E reciprocal(E x) { return OnCpu::reciprocal(x); }
   static E quotient(E x, E y) { return OnCpu::quotient(x, y); }
 };
@@ -124,9 +127,11 @@ E low_exp_roughly(E x) {
 template <class On>
 E logistic_roughly(E x, E y = {}) {
   if constexpr (std::is_same_v<On, OnGpu>) {
-    // by e^-|x|, which does not overflow
-    const E e = exp_roughly<On>(-kernel::abs(x));
-    return ((y ? y : x.lit(1)) * kernel::select(x < 0.0, e, x.lit(1))) * On::reciprocal(e + 1.0);
+    // Dividend and divisor times 2^-64, so that e^-x overflows only where the result is 0.
+    const E scale = x.lit(0x1p-64);
+    const E e = kernel::native(NativeFn::Exp4Fast, fma(x, x.lit(-math::kLog2e / 2), x.lit(-32)));
+    const E value = scale * On::reciprocal(e + scale);
+    return y ? y * value : value;
   } else if constexpr (std::is_same_v<On, OnAvx512>) {
     // As below. Next to 0 the power errs to the right side by itself: its argument is then near 0 or 1.
     const E z = math::within(x * -math::kLog2e, -126.0, 158.0), scale = x.lit(0x1p-40);
@@ -217,7 +222,7 @@ E expand_roughly(ir::Op op, E x) {
     case ir::Op::exp: return exp_roughly<On>(x);
     case ir::Op::exp2: return On::power(x, 1);
     case ir::Op::sigmoid: return logistic_roughly<On>(x);
-    case ir::Op::silu: return logistic_roughly<On>(x, math::at_least(x, -1000.0));  // -inf times 0 is NaN
+    case ir::Op::silu: return logistic_roughly<On>(x, On::at_least(x, -1000.0));  // -inf times 0 is NaN
     case ir::Op::erfc: return erfc_roughly<On>(x);
     case ir::Op::gelu: return gelu_roughly<On>(x);
     case ir::Op::gelu_tanh: return gelu_tanh_roughly<On>(x);
