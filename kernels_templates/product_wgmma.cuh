@@ -239,15 +239,19 @@ __device__ __forceinline__ uint64 tile_descriptor(uint32 at) {
   return uint64((at & 0x3ffff) >> 4) | kLeading << 16 | kStride << 32 | kPermuted128 << 62;
 }
 
-/// The epilogue of this lane's two rows.
+/// The epilogue of this lane's two rows: of both for some columns before the next ones, so that what they
+/// read of columns alone is loaded once.
 template <bool Whole>
 __device__ __forceinline__ void finish_rows(const Args& args, const TilePlace& place, int part, int row,
                                             int columns, const float (&sums)[Tile::n / 2]) {
-  constexpr int kPairs = kEachN / 8;
+  constexpr int kPairs = kEachN / 8, kBlock = Config::kPartner > 0 ? Config::kPartner / 4 : 4;
 #pragma unroll
-  for (int h = 0; h < 2; ++h)
-    finish_row<kPairs, Whole>(args, part, place.b, row + 8 * h, place.n, columns,
-                              [&](int p, int j, int e) { return sums[4 * (p * kPairs + j) + 2 * h + e]; });
+  for (int first = 0; first < kPairs; first += kBlock)
+#pragma unroll
+    for (int h = 0; h < 2; ++h)
+      finish_row<kBlock, Whole>(
+          args, part, place.b, row + 8 * h, place.n + 8 * first, columns,
+          [&](int p, int j, int e) { return sums[4 * (p * kPairs + first + j) + 2 * h + e]; });
 }
 
 /// The same where all rows and columns of the tile are there. The part is a constant in each branch, so that

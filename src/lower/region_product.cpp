@@ -288,6 +288,13 @@ bool evens_out(std::int64_t narrow, std::int64_t wide, std::int64_t sms) {
 
 }  // namespace
 
+/// Whether all tiles of product_wgmma have all their rows and columns.
+bool RegionLowering::has_whole_tiles(std::int64_t m, std::int64_t n, std::int64_t tile,
+                                     std::int64_t products) {
+  const std::int64_t columns = tile == 2 ? 128 : 256;
+  return m % 128 == 0 && n % (columns / products) == 0;
+}
+
 /// Which main loop, and the constants that it is compiled with.
 void RegionLowering::choose_main_loop(kernel::Template& t, const ProductOperand& a,
                                       std::span<const ProductOperand> all, std::int64_t batches,
@@ -330,7 +337,7 @@ void RegionLowering::choose_main_loop(kernel::Template& t, const ProductOperand&
   t.config = {{"kProducts", count},
               {"kParts", 1},
               {"kPartner", partner_},
-              {"kWhole", partner_ > 0 && m % 128 == 0 && n % (tile == 2 ? 128 : 256) == 0, true},
+              {"kWhole", t.name == "product_wgmma" && has_whole_tiles(m, n, tile, count), true},
               {"kTile", tile},
               {"kWidth", s_.lanes},
               {"kAAlign", a_unit},

@@ -317,7 +317,7 @@ static std::string emit_hooks(const Kernel& kernel, const std::string& symbol, b
     own.main_loop.reset();
     own.body = h.body;
     CudaEmitter emitter(own, symbol, 1, h.results, marked);
-    emitter.reads_fixed_operands(h.name == "epilogue" && constant_of(*kernel.main_loop, "kPartner", 0) > 0);
+    emitter.reads_fixed_operands(h.name == "epilogue" && kernel.main_loop->name == "product_wgmma");
     out += emitter.hook(h, all.back(), given);
     if (alike > 1 && static_cast<std::ptrdiff_t>(all.size()) == alike) out += emitter.choice_of_hooks(h, all);
     p.add(emitter.preludes());
