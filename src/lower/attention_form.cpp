@@ -164,7 +164,7 @@ std::vector<std::byte> attention_head(const Attention& a, const AttentionForm& f
     }
   }
   // matrices whose k and v the second cache holds together
-  constexpr std::int64_t kHeld = 16 << 20, kMostMatrices = 16;
+  constexpr std::int64_t kHeld = 16 << 20, kMostMatrices = 64;
   const std::int64_t bytes = a.columns * (a.depth + a.width) * size_of(a.k.dtype);
   parts.group = narrow(std::clamp<std::int64_t>(kHeld / bytes, 1, kMostMatrices));
   parts.items = narrow(a.batch * blocks_of(a, form));
