@@ -117,5 +117,19 @@ TEST_F(GpuSharedInputs, SideBySideByTheCopyEngine) {
   engine::prefer_templates(false);
 }
 
+/// Calls of the epilogue follow each other then, whatever it reads and stores.
+TEST_F(GpuSharedInputs, WholeTilesByTheCopyEngine) {
+  engine::prefer_templates(true);
+  const Tensor x = halves({256, 72}), g = halves({72, 256}, 1), u = halves({72, 256}, 2),
+               row = halves({256}, 3), tile = halves({256, 256}, 4);
+  const auto gated = [&] { return silu(matmul(x, g) + row) * matmul(x, u); };
+  expect_launches([&] { return std::vector{gated()}; }, 1);
+  expect_launches([&] { return std::vector{gated() + tile}; }, 1);
+  expect_launches([&] { return std::vector{gated(), astype(gated(), DType::Float32) * 2.0}; }, 1);
+  expect_launches([&] { return std::vector{relu(matmul(x, g) * row)}; }, 1);
+  expect_launches([&] { return std::vector{matmul(x, g) + arange(256).astype(DType::BFloat16)}; }, 1);
+  engine::prefer_templates(false);
+}
+
 }  // namespace
 }  // namespace kiln
