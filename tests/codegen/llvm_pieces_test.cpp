@@ -65,6 +65,21 @@ TEST(LlvmPieces, ElementsApartOnEveryTarget) {
     }
 }
 
+// Lanes are rows of a few elements, or every other element: their places are the same in all vectors.
+TEST(LlvmPieces, ShortSumsOnEveryTarget) {
+  KILN_NEEDS_CPU();
+  for (const DType dtype : {DType::Int16, DType::BFloat16, DType::Float32, DType::Float64})
+    for (const std::int64_t row : {2, 3, 4, 7})
+      for (const std::int64_t rows : {37, 5003}) {
+        const Tensor x = images(dtype, {rows, row}) % 8, y = images(dtype, {row, rows, 2});
+        eval({x, y});
+        testing::expect_as_interpreted(cat(name(dtype), " sums of ", row, ", ", rows, " rows"), [&] {
+          return std::vector<Tensor>{max(x * flip(x, 0), {1}), min(x, {1}), max(flip(x, 0) - x, {1}),
+                                     max(y(all(), all(), 1), {0}), max(flip(y, 1)(all(), all(), 0), {0})};
+        });
+      }
+}
+
 // Both rows are asked for an item ahead, since each has lines of its own; places of a small image are not.
 TEST(LlvmPieces, ImagesAreAskedForAnItemAhead) {
   KILN_NEEDS_CPU();
@@ -84,6 +99,17 @@ TEST(LlvmPieces, EveryOtherRowIsPermuted) {
   if (!cpu::host_target("native").avx512) GTEST_SKIP() << "no registers of masks";
   const std::string text = llvm_ir_of(nn::interpolate(images(DType::Float32, {400, 1, 28, 28}), {14, 28}));
   EXPECT_GE(count_of(text, R"(call <16 x i32> @llvm\.x86\.avx512\.vpermi2var)"), 2);
+}
+
+// A row of pairs is a lane: which elements the lanes read is found once, not in each vector.
+TEST(LlvmPieces, PlacesThatNeverChangeAreFoundOnce) {
+  KILN_NEEDS_CPU();
+  KILN_NEEDS_COMPILER();
+  if (!cpu::host_target("native").avx512) GTEST_SKIP() << "no registers of masks";
+  const Tensor x = images(DType::Float32, {50000, 2});
+  const std::string text = llvm_ir_of(max(x, {1}));
+  EXPECT_GT(count_of(text, R"(@llvm\.x86\.avx512\.(vpermi2var|permvar))"), 0);
+  EXPECT_EQ(count_of(text.substr(text.find("loop:")), R"(call [^\n]*@llvm\.vector\.reduce)"), 0);
 }
 
 }  // namespace

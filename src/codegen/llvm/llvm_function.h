@@ -152,6 +152,7 @@ class FunctionEmitter {
     Value *fits = nullptr, *fits_four = nullptr;  // whether they are in parts; in two pieces, in four
     Value *any = nullptr, *second = nullptr;      // whether there is an element, and one in the second piece
     bool asked = false;  // the open loop's versions depend on how many pieces it fits into
+    bool moved = false;  // all its pieces were found at the beginning of the function
     llvm::SmallVector<WindowPart, 4> parts;
     llvm::SmallVector<WindowPieces, 4> pieces, four;  // of each register: two, and all four
     Value *least = nullptr, *width = nullptr;  // offset of the first element; bytes from it to the last
@@ -191,7 +192,11 @@ class FunctionEmitter {
   void add_pieces(Window& w, Value* offsets, Value* active);
   void add_last_pieces(Window& w);
   void ask_about_four(Window& w);
+  Value* piece_mask(const WindowPieces& p, int k, Value* last, std::uint32_t elements);
   void add_piece(WindowPieces& p, int k, DType type);
+  bool known_at_entry(DType type, const LaneSplit& split);
+  Window moved_window(DType type, const LaneSplit& split);
+  void end_pieces(WindowPieces& p, std::size_t number, Value* step, DType type);
   Value* register_order(const WindowPieces& p, DType type);
   Value* load_piece(const WindowPieces& p, int k, Value* at, DType type);
   Value* permuted(Value* order, Value* piece, Value* other, DType type);

@@ -19,6 +19,14 @@ constexpr std::int64_t kFar = std::int64_t{1} << 62;
 // lanes that are off, or have their piece, are gone.
 constexpr std::uint32_t kFarAway = 0x3fffffff, kGone = 0x7fffffff;
 
+/// The elements of a piece up to the last, `last` behind the first of them.
+Value* FunctionEmitter::piece_mask(const WindowPieces& p, int k, Value* last, std::uint32_t elements) {
+  last = b_.CreateBinaryIntrinsic(llvm::Intrinsic::umin, last, b_.getInt64(elements - 1));
+  Value* bits = b_.CreateLShr(b_.getInt64(~std::uint64_t{0}), b_.CreateSub(b_.getInt64(63), last));
+  bits = b_.CreateTrunc(bits, b_.getIntNTy(elements));
+  return b_.CreateSelect(p.there[k], bits, llvm::Constant::getNullValue(bits->getType()));
+}
+
 /// The next piece, from the least place that is left on. What lies between two pieces is memory of the array:
 /// a piece is read whole where another follows it, else up to the last element.
 void FunctionEmitter::add_piece(WindowPieces& p, int k, DType type) {
@@ -32,11 +40,7 @@ void FunctionEmitter::add_piece(WindowPieces& p, int k, DType type) {
   if (k > 0) start = b_.CreateSelect(p.there[k], start, b_.getInt32(0));
   Value* from_start = k == 0 ? p.left : b_.CreateSub(p.left, each(start));
   Value* here = b_.CreateICmpULT(from_start, each_number(elements));
-  Value* last = b_.CreateZExt(b_.CreateSub(p.last, start), i64());
-  last = b_.CreateBinaryIntrinsic(llvm::Intrinsic::umin, last, b_.getInt64(elements - 1));
-  Value* bits = b_.CreateLShr(b_.getInt64(~std::uint64_t{0}), b_.CreateSub(b_.getInt64(63), last));
-  bits = b_.CreateTrunc(bits, b_.getIntNTy(elements));
-  p.masks[k] = b_.CreateSelect(p.there[k], bits, llvm::Constant::getNullValue(bits->getType()));
+  p.masks[k] = piece_mask(p, k, b_.CreateZExt(b_.CreateSub(p.last, start), i64()), elements);
   p.starts[k] = b_.CreateZExt(start, i64());
   Value* place = k % 2 == 0 ? from_start : b_.CreateAdd(from_start, each_number(elements));
   p.order = k == 0 ? place : b_.CreateSelect(here, place, p.order);
@@ -115,6 +119,57 @@ void FunctionEmitter::ask_about_four(Window& w) {
   else if (depth() > at_.lanes_depth())
     b_.SetInsertPoint(scopes_[static_cast<std::size_t>(at_.lanes_depth()) + 1].preheader_end);
   add_last_pieces(w);
+}
+
+/// Whether the lanes of a window lie apart by a number of the kernel, so that its pieces are found at the
+/// beginning of the function, for vectors of which at most the last lanes are off.
+bool FunctionEmitter::known_at_entry(DType type, const LaneSplit& split) {
+  if (!has_registers(type) || early_ || mask_at(at_.lanes_depth()) != mask_) return false;
+  const E stride = at_.lane_stride(split.lanes.id);
+  sync();
+  return stride && is_steady(type, stride.id);
+}
+
+/// Such a window, which begins where the first lane is. No piece reads beyond the last lane that is on.
+FunctionEmitter::Window FunctionEmitter::moved_window(DType type, const LaneSplit& split) {
+  const E stride = at_.lane_stride(split.lanes.id);
+  sync();
+  Value *first = scalar(split.lanes.id), *step = scalar(stride.id);
+  Window w = steady_window(type, stride.id);
+  w.lanes = split.lanes.id, w.moved = true;
+  llvm::IRBuilder<>::InsertPointGuard guard(b_);
+  if (depth() > at_.lanes_depth())
+    b_.SetInsertPoint(scopes_[static_cast<std::size_t>(at_.lanes_depth()) + 1].preheader_end);
+  w.least = b_.CreateAdd(w.least, first);
+  for (auto* pieces : {&w.pieces, &w.four})
+    for (std::size_t k = 0; k < pieces->size(); ++k) {
+      WindowPieces& p = (*pieces)[k];
+      p.first = b_.CreateAdd(p.first, first);
+      if (remaining_) end_pieces(p, k, step, type);
+    }
+  if (!remaining_) return w;
+  // Of lanes that go backwards the last ones are those of the first elements: these are gathered.
+  Value* known = b_.CreateOr(b_.CreateICmpSGT(step, b_.getInt64(0)), is_full());
+  w.fits = b_.CreateAnd(w.fits, known);
+  w.fits_four = b_.CreateAnd(w.fits_four, known);
+  w.second = b_.CreateOr(w.second, b_.CreateNot(known));
+  return w;
+}
+
+/// Ends the pieces of the register `number` of a vector at the last lane that is on; lanes are `step` apart.
+void FunctionEmitter::end_pieces(WindowPieces& p, std::size_t number, Value* step, DType type) {
+  const auto elements = static_cast<std::uint32_t>(kPieceBytes / size_of(type));
+  const auto count = llvm::cast<FixedVectorType>(p.left->getType())->getNumElements();
+  Value* here = b_.CreateSub(remaining_, b_.getInt64(number * count));  // lanes that are on
+  Value* behind = b_.CreateMul(b_.CreateSub(here, b_.getInt64(1)), step);
+  Value* last =
+      b_.CreateSelect(b_.CreateICmpSLT(here, b_.getInt64(count)), behind, b_.CreateZExt(p.last, i64()));
+  p.any = b_.CreateICmpSGT(here, b_.getInt64(0));
+  p.last = b_.CreateTrunc(b_.CreateSelect(p.any, last, b_.getInt64(0)), b_.getInt32Ty());
+  for (int k = 0; k < WindowPieces::kMost && p.there[k]; ++k) {
+    p.there[k] = combine(b_.CreateAnd(p.there[k], p.any), b_.CreateICmpSLE(p.starts[k], last));
+    p.masks[k] = piece_mask(p, k, b_.CreateSub(last, p.starts[k]), elements);
+  }
 }
 
 /// The places of a whole register's elements in two pieces.

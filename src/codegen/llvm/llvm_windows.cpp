@@ -90,6 +90,10 @@ FunctionEmitter::Window& FunctionEmitter::window_of(const ExprNode& n, const Lan
                                                     ExprId predicate) {
   for (Window& w : windows_)
     if (w.lanes == split.lanes.id && w.predicate == predicate && size_of(w.type) == size_of(n.type)) return w;
+  if (predicate == kNoExpr && known_at_entry(n.type, split)) {
+    windows_.push_back(moved_window(n.type, split));
+    return windows_.back();
+  }
   Value* offsets = vector(split.lanes.id);
   Value* on = predicate == kNoExpr ? nullptr : vector(predicate);
   llvm::IRBuilder<>::InsertPointGuard guard(b_);
@@ -312,7 +316,8 @@ void FunctionEmitter::unknown_loop(llvm::function_ref<void()> loop) {
   b_.SetInsertPoint(unknown);
   loop();
   unknown_at_ = nullptr;
-  for (Window& w : windows_) w.four.clear(), w.fits_four = nullptr;
+  for (Window& w : windows_)
+    if (!w.moved) w.four.clear(), w.fits_four = nullptr;
 }
 
 /// A loop inside the Vector loop with windows or guards: whether all windows fit into one register each, or
