@@ -80,6 +80,23 @@ TEST(LlvmPieces, ShortSumsOnEveryTarget) {
       }
 }
 
+// Whether a row is there is asked once for the rows of an item, and again for each where it changes among
+// them.
+TEST(LlvmPieces, RowsThatWrapAroundOnEveryTarget) {
+  KILN_NEEDS_CPU();
+  for (const DType dtype : {DType::BFloat16, DType::Float32})
+    for (const Shape& shape : {Shape{5003, 25}, Shape{40, 25}, Shape{3, 5003, 25}, Shape{700, 40}}) {
+      const Tensor x = images(dtype, shape) % 16;
+      eval({x});
+      const std::int64_t rows = x.rank() - 2, along = x.rank() - 1;
+      testing::expect_as_interpreted(cat(name(dtype), " of ", shape.numel()), [&] {
+        return std::vector<Tensor>{
+            roll(x, 2, rows) + roll(x, -1, rows) + roll(x, 1, along) + roll(x, -2, along),
+            x - roll(x, 1, 0) + roll(x, -7, rows)};
+      });
+    }
+}
+
 // Both rows are asked for an item ahead, since each has lines of its own; places of a small image are not.
 TEST(LlvmPieces, ImagesAreAskedForAnItemAhead) {
   KILN_NEEDS_CPU();

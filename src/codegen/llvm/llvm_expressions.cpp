@@ -38,6 +38,9 @@ Value* FunctionEmitter::scalar(ExprId e) {
   if (n.prim == Prim::Acc) return accs_[n.imm].result;
   const Marked mark(*this, {kernel::Mark::Of::Expression, e});
   if (const ExprId same = spelled_out(n); same != kNoExpr) return scalar(same);
+  if ((n.prim == Prim::Lt || n.prim == Prim::Le) && !uniform_at_)
+    for (const auto& [id, bit] : uniform_)  // what no iteration of the inner loop changes
+      if (id == e) return bit;
   if (n.prim == Prim::Running) return accs_[n.imm].running;
   if (n.prim == Prim::Before) return accs_[n.imm].before;
   // Operands first: each is placed at its own depth.

@@ -175,17 +175,19 @@ class FunctionEmitter {
     std::vector<WindowedLoad> windows;
     std::vector<InnerGuard> guards;
     std::vector<ExprId> fixed;  // conditions that differ between lanes and do not change in the loop
+    std::vector<ExprId> steps;  // comparisons that are equal on all lanes and change in the loop
     void keep_few(std::size_t body_size);
   };
   void find_fixed(ExprId condition, std::vector<ExprId>& found);
+  void find_steps(ExprId condition, std::vector<ExprId>& found);
   Value* equal_lanes(const std::vector<ExprId>& conditions, std::vector<std::pair<ExprId, Value*>>& bits);
   Value* fixed(ExprId condition);
   bool is_linear(ExprId e);
   std::optional<InnerGuard> inner_guard(ExprId e, const ExprNode& n);
   void examine(const LoopDecl& l, InnerLoop& found);
   void find_reach(InnerGuard& guard);
-  Value* find_bits(const LoopDecl& l, const std::vector<InnerGuard>& guards, Value* end,
-                   llvm::Instruction* before, std::vector<std::pair<ExprId, Value*>>& bits);
+  Value* find_bits(const LoopDecl& l, const InnerLoop& found, Value* end, llvm::Instruction* before,
+                   std::vector<std::pair<ExprId, Value*>>& bits);
   bool inner_loop(const LoopDecl& l);
   void inner_body(const LoopDecl& l, const std::vector<InnerGuard>& guards);
   void unknown_loop(llvm::function_ref<void()> loop);

@@ -172,9 +172,14 @@ std::optional<FunctionEmitter::InnerGuard> FunctionEmitter::inner_guard(ExprId e
 void FunctionEmitter::examine(const LoopDecl& l, InnerLoop& found) {
   open_scope(l, b_.getInt64(0), nullptr);
   std::vector<bool> seen(pool_.size());
+  const bool own = depth() == at_.lanes_depth() + 1 && !contains_loop(l);
   const auto visit = [&](const auto& self, ExprId e) -> void {
-    if (e == kNoExpr || e >= seen.size() || seen[e] || !at_.varying(e)) return;
+    if (e == kNoExpr || e >= seen.size() || seen[e]) return;
     seen[e] = true;
+    if (!at_.varying(e)) {
+      if (own && is_bool(pool_[e].type)) find_steps(e, found.steps);
+      return;
+    }
     const ExprNode n = pool_[e];
     if (n.prim == Prim::Load && at_.depth_of(e) > at_.lanes_depth() &&
         (has_registers(n.type) || size_of(n.type) >= 4)) {
@@ -186,7 +191,6 @@ void FunctionEmitter::examine(const LoopDecl& l, InnerLoop& found) {
     }
     if (!target_.avx512 && n.prim == Prim::Select) find_fixed(n.a, found.fixed);
     if (!target_.avx512 && n.prim == Prim::Load) find_fixed(n.b, found.fixed);
-    const bool own = depth() == at_.lanes_depth() + 1 && !contains_loop(l);
     if (const auto guard = own ? inner_guard(e, n) : std::nullopt) found.guards.push_back(*guard);
     each_operand(n, [&](ExprId o) { self(self, o); });
   };
@@ -244,8 +248,9 @@ void FunctionEmitter::inner_body(const LoopDecl& l, const std::vector<InnerGuard
 
 /// Where the guards of a loop inside the Vector loop are the same in its first and its last iteration, they
 /// are in all: their bits, and whether that is so.
-Value* FunctionEmitter::find_bits(const LoopDecl& l, const std::vector<InnerGuard>& guards, Value* end,
+Value* FunctionEmitter::find_bits(const LoopDecl& l, const InnerLoop& found, Value* end,
                                   llvm::Instruction* before, std::vector<std::pair<ExprId, Value*>>& bits) {
+  const std::vector<InnerGuard>& guards = found.guards;
   Value* same = b_.getTrue();
   for (Value* at : {static_cast<Value*>(b_.getInt64(0)), b_.CreateNSWSub(end, b_.getInt64(1))}) {
     open_scope(l, at, before);
@@ -260,9 +265,30 @@ Value* FunctionEmitter::find_bits(const LoopDecl& l, const std::vector<InnerGuar
       else
         same = b_.CreateAnd(same, b_.CreateICmpEQ(all, bits[i].second));
     }
+    for (std::size_t i = 0; i < found.steps.size(); ++i) {
+      Value* bit = scalar(found.steps[i]);
+      if (bits.size() == guards.size() + i)
+        bits.emplace_back(found.steps[i], bit);
+      else
+        same = b_.CreateAnd(same, b_.CreateICmpEQ(bit, bits[guards.size() + i].second));
+    }
     close_scope(l);
   }
   return same;
+}
+
+/// The comparisons of positions, equal on all lanes, that such a condition is made of and the loop changes.
+void FunctionEmitter::find_steps(ExprId condition, std::vector<ExprId>& found) {
+  if (at_.depth_of(condition) < depth()) return;
+  const ExprNode n = pool_[condition];
+  if (n.prim == Prim::And || n.prim == Prim::Or || n.prim == Prim::Not) {
+    find_steps(n.a, found);
+    if (n.prim != Prim::Not) find_steps(n.b, found);
+  } else if ((n.prim == Prim::Lt || n.prim == Prim::Le) && pool_[n.a].type == DType::Int64 &&
+             is_position(n.a) && is_position(n.b) && is_linear(n.a) && is_linear(n.b) &&
+             std::find(found.begin(), found.end(), condition) == found.end()) {
+    found.push_back(condition);
+  }
 }
 
 /// The conditions, or parts of one, that differ between lanes and are known before the loop inside.
@@ -304,6 +330,7 @@ Value* FunctionEmitter::fixed(ExprId condition) {
 /// Of a large body, and of many conditions, nothing is asked before the loop.
 void FunctionEmitter::InnerLoop::keep_few(std::size_t body_size) {
   if (guards.size() > kMostInnerGuards || body_size > kMostInnerSize) guards.clear();
+  if (body_size > kMostInnerSize) steps.clear();
   if (body_size > kMostInnerSize) windows.clear();
   // Windows are asked about alone: conditions of pairs are equal on no vector's lanes.
   if (!windows.empty() || fixed.size() > kMostInnerGuards || body_size > kMostInnerSize) fixed.clear();
@@ -332,7 +359,8 @@ bool FunctionEmitter::inner_loop(const LoopDecl& l) {
   sync();
   const std::size_t size = body_size(l);
   found.keep_few(size);
-  if (found.windows.empty() && found.guards.empty() && found.fixed.empty()) return false;
+  if (found.windows.empty() && found.guards.empty() && found.fixed.empty() && found.steps.empty())
+    return false;
   std::vector<std::pair<ExprId, Value*>> fixed;
   Value* all_equal = equal_lanes(found.fixed, fixed);
   for (InnerGuard& g : found.guards) find_reach(g);
@@ -349,7 +377,8 @@ bool FunctionEmitter::inner_loop(const LoopDecl& l) {
   llvm::Instruction* before = b_.CreateBr(setup);
   b_.SetInsertPoint(setup);
   std::vector<std::pair<ExprId, Value*>> bits;
-  Value* same = found.guards.empty() ? b_.getTrue() : find_bits(l, found.guards, end, before, bits);
+  const bool moves = !found.guards.empty() || !found.steps.empty();
+  Value* same = moves ? find_bits(l, found, end, before, bits) : b_.getTrue();
   same = b_.CreateAnd(same, all_equal);
   const auto loop_of = [&](llvm::function_ref<void()> body) {
     counted(l, b_.getInt64(0), end, b_.getInt64(1), [&](Value*) { body(); }, before);
