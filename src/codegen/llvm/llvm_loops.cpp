@@ -5,6 +5,8 @@
 // made again the last vector begins early instead, and the body is emitted once without masks.
 #include "codegen/llvm/llvm_function.h"
 
+#include <llvm/IR/InlineAsm.h>
+
 #include <algorithm>
 
 namespace kiln::codegen {
@@ -14,6 +16,9 @@ constexpr std::size_t kTwoBodies = 70;
 // … where accumulators would be masked: spilled for it without registers of masks, and with them every
 // operand of two bytes would be loaded under a mask and taken apart
 constexpr std::size_t kTwoReductions = 160;
+
+// loads of a loop inside the Vector loop that are more than there are registers for their addresses
+constexpr std::size_t kManyLoads = 5;
 
 void FunctionEmitter::block(const std::vector<Stmt>& body) {
   for (std::size_t i = 0; i < body.size(); ++i) {
@@ -138,13 +143,40 @@ Value* FunctionEmitter::counted(const LoopDecl& l, Value* first, Value* end, Val
   i->addIncoming(first, before);
   b_.CreateCondBr(b_.CreateICmpSLT(i, end), inside, after);
   b_.SetInsertPoint(inside);
-  open_scope(l, i, preheader_end ? preheader_end : enter);
+  const bool inside_lanes = at_.lanes_depth() > 0;
+  open_scope(l, inside_lanes && loads_in(l) >= kManyLoads ? opaque(i) : i,
+             preheader_end ? preheader_end : enter);
   body(i);
   close_scope(l);
   i->addIncoming(b_.CreateNSWAdd(i, step), b_.GetInsertBlock());
   b_.CreateBr(head);
   b_.SetInsertPoint(after);
   return i;
+}
+
+/// A number of which LLVM knows nothing. It would keep a pointer for each load of a loop, and where these are
+/// more than registers add to each of them in memory; an address from one index needs a load of its base.
+Value* FunctionEmitter::opaque(Value* number) {
+  auto* type = llvm::FunctionType::get(number->getType(), {number->getType()}, false);
+  return b_.CreateCall(type, llvm::InlineAsm::get(type, "", "=r,0", false), {number});
+}
+
+/// Loads of a loop's own statements.
+std::size_t FunctionEmitter::loads_in(const LoopDecl& l) {
+  std::vector<bool> seen(pool_.size());
+  std::size_t count = 0;
+  auto visit = [&](auto&& self, ExprId e) -> void {
+    if (e == kNoExpr || e >= seen.size() || seen[e]) return;
+    seen[e] = true;
+    count += pool_[e].prim == Prim::Load;
+    each_operand(pool_[e], [&](ExprId o) { self(self, o); });
+  };
+  for (const Stmt& s : l.body) {
+    if (s.kind == Stmt::Kind::Loop) continue;
+    visit(visit, s.value);
+    visit(visit, s.index);
+  }
+  return count;
 }
 
 bool FunctionEmitter::contains_loop(const LoopDecl& l) const {
