@@ -128,8 +128,8 @@ void RegionLowering::build_rounds(LoopDecl grid, Groups outer, Groups together) 
   const E block = block_of(var(grid.var), outer, items);
   const E last_round = size(kRounds, last), rounds = size(kRoundsHere, an_item);
   const E first = kernel::min(block * rounds, last_round);
-  const E round = size(kRound, s_.round), length = size(kPeriod, period),
-          rows_a_round = size(kRoundRows, rows);
+  const E round = size(kRound, s_.round), length = rows > 1 ? size(kPeriod, period) : round,
+          rows_a_round = rows > 1 ? size(kRoundRows, rows) : konst(1);
   LoopDecl inner;
   inner.var = new_var();
   inner.extent = kernel::max(kernel::min(last_round - first, rounds), konst(1)).id;
@@ -139,9 +139,10 @@ void RegionLowering::build_rounds(LoopDecl grid, Groups outer, Groups together) 
   v.extent = kernel::min((extent(front) - first * rows_a_round) * length, round).id;
   lane_ = var(v.var);
   const E at = first + var(inner.var);
-  const E in_round = divide(lane_, length);
-  decompose(lane_ - in_round * length, row);
-  axis_[static_cast<std::size_t>(front)] = at * rows_a_round + in_round;
+  // What depends on the row alone is one number where a round is one row.
+  const E in_round = rows > 1 ? divide(lane_, length) : konst(0);
+  decompose(rows > 1 ? lane_ - in_round * length : lane_, row);
+  axis_[static_cast<std::size_t>(front)] = rows > 1 ? at * rows_a_round + in_round : at;
   position_ = at * round + lane_;
   along_.assign(together.begin(), together.end());
   forget();
