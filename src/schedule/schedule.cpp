@@ -164,7 +164,9 @@ bool put_rows_inside(const Facts& f, const Target& t, int lanes, std::int64_t ro
       outer >= kLeastRounds * t.threads)
     s.block = front;
   s.lanes = lanes;
-  if (const int wide = lanes_of_line(f, lanes); f.jumps || row % wide == 0 || row >= 4 * wide) s.lanes = wide;
+  const int wide = lanes_of_line(f, lanes);
+  const bool no_more_idle = row >= wide && round_up(row, wide) == round_up(row, lanes);
+  if (f.jumps || no_more_idle || row >= 4 * wide) s.lanes = wide;
   // Each vector of a row looks up where the row is: as few as lines allow, and of these the shortest.
   const auto vectors = [&](int of) { return (row + of - 1) / of; };
   while (f.jumps && s.lanes > kLeastLanes && vectors(s.lanes / 2) == vectors(s.lanes)) s.lanes /= 2;

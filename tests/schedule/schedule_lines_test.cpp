@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <span>
+#include <utility>
 #include <variant>
 
 namespace kiln::schedule {
@@ -61,6 +62,22 @@ TEST(Schedule, JoinedRowsOfAnyLengthAreInsideTheLanes) {
     EXPECT_GE(s.block, 10) << middle;
   }
   EXPECT_GT(of_middle(4096).round, 0);
+}
+
+/// Rows of narrow results have as many lanes as make a line where that leaves no more of them idle.
+TEST(Schedule, RowsInsideTheLanesFillLines) {
+  Facts f;
+  f.prims = 20;
+  f.loads = 9;
+  f.near = 1;
+  f.dense = true;
+  f.out_narrowest = 2;
+  for (const auto& [row, lanes] : {std::pair{54, 32}, {64, 32}, {34, 16}, {40, 16}, {30, 16}}) {
+    const Facts::Axis axes[] = {{2656, false}, {54, false}, {row, false}};
+    const Schedule s = scheduled(f, axes);
+    ASSERT_GE(s.inside, 0) << row;
+    EXPECT_EQ(s.lanes, lanes) << row;
+  }
 }
 
 /// A pair of elements at an index of its own is gathered with the next ones; more have lanes to themselves.

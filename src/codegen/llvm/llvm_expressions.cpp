@@ -6,6 +6,7 @@
 #include "kernel/halves.h"
 
 #include <llvm/Analysis/VectorUtils.h>
+#include <llvm/IR/IntrinsicsX86.h>
 
 #include <algorithm>
 #include <bit>
@@ -122,6 +123,7 @@ Value* FunctionEmitter::vector(ExprId e) {
   if (n.prim == Prim::Select)
     if (Value* chosen = choose(e, n)) return chosen;
   if (Value* split = split_exponent(e, n)) return split;
+  if (Value* extreme = extreme_of_halves(e, n)) return extreme;
   Value* in[3] = {};
   int i = 0;
   each_operand(n, [&](ExprId o) { in[i++] = vector(o); });
@@ -133,6 +135,73 @@ Value* FunctionEmitter::vector(ExprId e) {
     if (n.prim == Prim::Cast && n.type == DType::BFloat16 && kernel::is_widened(pool_, n.a, n.type))
       return v_.upper_half(in[0]);
     return v_.compute(n.prim, n.type, pool_[n.prim == Prim::Select ? n.b : n.a].type, in[0], in[1], in[2]);
+  });
+}
+
+namespace {
+
+/// Widened halves below extremes of one kind, and constants; false: another value is among them.
+bool find_halves(const kernel::ExprPool& pool, ExprId e, Prim extreme, DType half,
+                 llvm::SmallVectorImpl<ExprId>& found) {
+  constexpr std::size_t kMost = 32;
+  const ExprNode n = pool[e];
+  if (n.prim == extreme)
+    return find_halves(pool, n.a, extreme, half, found) && find_halves(pool, n.b, extreme, half, found);
+  const bool widened = n.prim == Prim::Cast && pool[n.a].type == half;
+  if (widened) found.push_back(n.a);
+  return widened && found.size() < kMost;
+}
+
+}  // namespace
+
+/// All bits but the sign turned in halves below zero: the order of numbers is that of integers then.
+Value* FunctionEmitter::turned_if_negative(Value* v) {
+  llvm::Type* t = v->getType();
+  const unsigned bits = t->getPrimitiveSizeInBits().getFixedValue();
+  Value *signs = b_.CreateAShr(v, 15), *others = llvm::ConstantInt::get(t, 0x7fff);
+  if (!target_.avx512 || (bits != 256 && bits != 512)) return b_.CreateXor(v, b_.CreateAnd(signs, others));
+  // LLVM would make the second operand by a shift, and take two instructions for this one.
+  constexpr std::uint32_t kXorOfAnd = 0x78;
+  llvm::Type* words = vec_of(b_.getInt32Ty(), static_cast<int>(bits / 32));
+  const auto as_words = [&](Value* x) { return b_.CreateBitCast(x, words); };
+  Value* out = b_.CreateIntrinsic(
+      bits == 512 ? llvm::Intrinsic::x86_avx512_pternlog_d_512 : llvm::Intrinsic::x86_avx512_pternlog_d_256,
+      {}, {as_words(v), as_words(signs), as_words(others), b_.getInt32(kXorOfAnd)});
+  return b_.CreateBitCast(out, t);
+}
+
+/// The greatest, or least, of three halves and more, as integers that are ordered like the numbers and have
+/// NaN beyond infinity: half as many registers as of floats, and no conversions. Of zeros with both signs the
+/// floats choose. Null: another value.
+Value* FunctionEmitter::extreme_of_halves(ExprId e, const ExprNode& n) {
+  constexpr std::size_t kLeast = 3;
+  if (n.prim != Prim::Cast || !is_half(n.type) || at_.depth_of(e) != depth()) return nullptr;
+  const Prim extreme = pool_[n.a].prim;
+  if (extreme != Prim::Max && extreme != Prim::Min) return nullptr;
+  llvm::SmallVector<ExprId, 16> halves;
+  if (!find_halves(pool_, n.a, extreme, n.type, halves) || halves.size() < kLeast) return nullptr;
+  llvm::SmallVector<Value*, 16> values;
+  for (const ExprId half : halves) values.push_back(vector(half));
+  return place(depth(), e, vector_, [&] {
+    llvm::Type* t = values.front()->getType();
+    const auto number = [&](std::uint64_t x) { return llvm::ConstantInt::get(t, x); };
+    // The order begins, or ends, behind the numbers of NaN with a sign: these are beside the others then.
+    const std::uint64_t nans = n.type == DType::BFloat16 ? 0x7f : 0x3ff;
+    Value* turn = number(extreme == Prim::Max ? 0x10000 - nans : nans);
+    Value* out = nullptr;
+    for (Value* v : values) {
+      Value* key = b_.CreateAdd(turned_if_negative(v), turn);
+      const auto better = extreme == Prim::Max ? llvm::Intrinsic::smax : llvm::Intrinsic::smin;
+      out = out ? b_.CreateBinaryIntrinsic(better, out, key) : key;
+    }
+    out = turned_if_negative(b_.CreateSub(out, turn));
+    const auto of_floats = [&] {
+      Value* x = vector(n.a);
+      return n.type == DType::BFloat16 ? v_.upper_half(x)
+                                       : v_.compute(n.prim, n.type, DType::Float32, x, nullptr, nullptr);
+    };
+    Value* zeros = any(b_.CreateICmpEQ(out, number(extreme == Prim::Max ? 0 : 0x8000)));
+    return v_.branch(b_.CreateNot(zeros), [&] { return out; }, [&] { return arm(of_floats); }, true);
   });
 }
 

@@ -310,6 +310,8 @@ class FunctionEmitter {
   Value* divide_by_known(ExprId e, const ExprNode& n);
   ExprId read_of_exponent(ExprId y) const;
   Value* split_exponent(ExprId e, const ExprNode& n);
+  Value* turned_if_negative(Value* v);
+  Value* extreme_of_halves(ExprId e, const ExprNode& n);
   bool is_above_floor(const ExprNode& n) const;
   Value* function_in_range(ExprId e, const ExprNode& n, const VectorFunction& f);
   Value* branch(Value* condition, llvm::function_ref<Value*()> then_value,
