@@ -293,7 +293,7 @@ E RegionLowering::build_pad(EntryId id) {
   const E there = predicate_expr(e.predicates, e.predicates_end);
   if (!there) return body;
   const kernel::ExprNode &x = body.node(), &y = fill.node();
-  if (target_.gpu && x.prim == Prim::Cast && y.prim == Prim::Cast && is_half(k_.pool[x.a].type) &&
+  if (x.prim == Prim::Cast && y.prim == Prim::Cast && is_half(k_.pool[x.a].type) &&
       k_.pool[x.a].type == k_.pool[y.a].type)  // one of two halves is widened, not both
     return kernel::cast(kernel::select(there, E{&k_.pool, x.a}, E{&k_.pool, y.a}), type);
   return kernel::select(there, body, fill);

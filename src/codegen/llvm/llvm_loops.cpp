@@ -18,7 +18,7 @@ constexpr std::size_t kTwoBodies = 70;
 constexpr std::size_t kTwoReductions = 160;
 
 // loads of a loop inside the Vector loop that are more than there are registers for their addresses
-constexpr std::size_t kManyLoads = 5;
+constexpr std::size_t kManyLoads = 8;
 
 void FunctionEmitter::block(const std::vector<Stmt>& body) {
   for (std::size_t i = 0; i < body.size(); ++i) {
