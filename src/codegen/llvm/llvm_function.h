@@ -82,7 +82,7 @@ class FunctionEmitter {
   Value* counted(const LoopDecl& l, Value* first, Value* end, Value* step,
                  llvm::function_ref<void(Value*)> body, llvm::Instruction* preheader_end = nullptr);
   Value* opaque(Value* number);
-  std::size_t loads_in(const LoopDecl& l);
+  std::size_t addresses_in(const LoopDecl& l);
   bool contains_loop(const LoopDecl& l) const;
   bool splits_tail(const LoopDecl& l);
   std::size_t body_size(const LoopDecl& l);

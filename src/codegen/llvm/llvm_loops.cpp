@@ -8,6 +8,8 @@
 #include <llvm/IR/InlineAsm.h>
 
 #include <algorithm>
+#include <cstdlib>
+#include <optional>
 
 namespace kiln::codegen {
 
@@ -17,8 +19,8 @@ constexpr std::size_t kTwoBodies = 70;
 // operand of two bytes would be loaded under a mask and taken apart
 constexpr std::size_t kTwoReductions = 160;
 
-// loads of a loop inside the Vector loop that are more than there are registers for their addresses
-constexpr std::size_t kManyLoads = 8;
+// addresses of a loop inside the Vector loop that registers have room for
+constexpr std::size_t kMostPointers = 12;
 
 void FunctionEmitter::block(const std::vector<Stmt>& body) {
   for (std::size_t i = 0; i < body.size(); ++i) {
@@ -143,9 +145,9 @@ Value* FunctionEmitter::counted(const LoopDecl& l, Value* first, Value* end, Val
   i->addIncoming(first, before);
   b_.CreateCondBr(b_.CreateICmpSLT(i, end), inside, after);
   b_.SetInsertPoint(inside);
-  const bool inside_lanes = at_.lanes_depth() > 0;
-  open_scope(l, inside_lanes && loads_in(l) >= kManyLoads ? opaque(i) : i,
-             preheader_end ? preheader_end : enter);
+  open_scope(l, i, preheader_end ? preheader_end : enter);
+  if (at_.lanes_depth() > 0 && depth() > at_.lanes_depth() && addresses_in(l) > kMostPointers)
+    scopes_.back().index = opaque(i);
   body(i);
   close_scope(l);
   i->addIncoming(b_.CreateNSWAdd(i, step), b_.GetInsertBlock());
@@ -161,21 +163,27 @@ Value* FunctionEmitter::opaque(Value* number) {
   return b_.CreateCall(type, llvm::InlineAsm::get(type, "", "=r,0", false), {number});
 }
 
-/// Loads of a loop's own statements.
-std::size_t FunctionEmitter::loads_in(const LoopDecl& l) {
+/// Addresses that the loads of a loop's own statements read in each iteration: of elements apart two and
+/// more.
+std::size_t FunctionEmitter::addresses_in(const LoopDecl& l) {
   std::vector<bool> seen(pool_.size());
   std::size_t count = 0;
   auto visit = [&](auto&& self, ExprId e) -> void {
     if (e == kNoExpr || e >= seen.size() || seen[e]) return;
     seen[e] = true;
-    count += pool_[e].prim == Prim::Load;
-    each_operand(pool_[e], [&](ExprId o) { self(self, o); });
+    const ExprNode n = pool_[e];
+    if (n.prim == Prim::Load && at_.depth_of(e) == depth()) {
+      const std::optional<std::int64_t> stride = kernel::known(at_.lane_stride(n.a));
+      count += stride && std::abs(*stride) <= 1 ? 1 : 2;
+    }
+    each_operand(n, [&](ExprId o) { self(self, o); });
   };
   for (const Stmt& s : l.body) {
     if (s.kind == Stmt::Kind::Loop) continue;
     visit(visit, s.value);
     visit(visit, s.index);
   }
+  sync();
   return count;
 }
 
