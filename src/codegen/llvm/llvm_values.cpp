@@ -1,5 +1,6 @@
 #include "codegen/llvm/llvm_values.h"
 
+#include "codegen/llvm/llvm_saturate.h"
 #include "support/check.h"
 
 #include <llvm/Analysis/VectorUtils.h>
@@ -482,26 +483,11 @@ Value* ValueBuilder::cast(Value* v, DType to, DType from, bool in_range) {
   return is_signed_int(from) ? b_.CreateSExtOrTrunc(v, t) : b_.CreateZExtOrTrunc(v, t);
 }
 
-/// What is rounded to the nearest integer, ties to even; null: the value is made in another way.
-static Value* rounded_operand(Value* v) {
-  const auto* const call = llvm::dyn_cast<llvm::IntrinsicInst>(v);
-  return call && call->getIntrinsicID() == llvm::Intrinsic::roundeven ? call->getArgOperand(0) : nullptr;
-}
-
-/// A float within 16 bits, or 0 where `holds` is false, as the nearest integer, ties to even: the low bits of
-/// its sum with a number whose last bit is a one. That is one addition for the rounding and the conversion.
-static Value* round_to_low_bits(llvm::IRBuilderBase& b, Value* x, Value* holds) {
-  const bool wide = x->getType()->getScalarType()->isDoubleTy();
-  Value* const rounder = llvm::ConstantFP::get(x->getType(), wide ? 0x1.8p52 : 0x1.8p23);
-  Value* const sum = b.CreateSelect(holds, b.CreateFAdd(x, rounder), rounder);
-  Type* const bits = wide ? b.getInt64Ty() : b.getInt32Ty();
-  return b.CreateBitCast(sum, x->getType()->getWithNewType(bits));
-}
-
 /// A float as an integer: clamped to the integer's range, then truncated; NaN becomes 0. LLVM converts
 /// vectors so element by element, and vectors to narrow integers in any way: those go by way of 32 bits.
 /// Where the float type lacks the greatest integer, the clamp ends at the float below it.
 Value* ValueBuilder::saturate(Value* v, DType from, DType to) {
+  if (from == DType::Float32 && to == DType::Int32 && has_intrinsics(v)) return saturate_avx512(b_, v);
   const int bits = static_cast<int>(8 * size_of(to));
   const bool is_signed = is_signed_int(to), narrow = bits < 32;
   const double beyond = std::ldexp(1.0, is_signed ? bits - 1 : bits), low = is_signed ? -beyond : 0;
