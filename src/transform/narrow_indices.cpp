@@ -26,6 +26,13 @@ DType index_type(std::int64_t extent) {
   return extent <= 0xff ? DType::UInt8 : extent <= 0xffff ? DType::UInt16 : DType::Int64;
 }
 
+DType unsigned_type(DType type) {
+  return size_of(type) == 8   ? DType::UInt64
+         : size_of(type) == 4 ? DType::UInt32
+         : size_of(type) == 2 ? DType::UInt16
+                              : DType::UInt8;
+}
+
 }  // namespace
 
 Renumbering narrow_indices(ir::Graph& graph) {
@@ -47,19 +54,14 @@ Renumbering narrow_indices(ir::Graph& graph) {
         !is_signed_int(indices.dtype))
       return add.push(n);
     add.loc = n.loc;
-    const NodeId x = n.in[kIndices];
-    const Shape dims(indices.dims);
-    const auto number = [&](std::int64_t value) {
-      return add.add(Op::constant, {}, ir::Constant{static_cast<std::uint64_t>(value)},
-                     {.dtype = indices.dtype, .dims = dims});
-    };
-    const NodeId zero = number(0), end = number(extent);
-    const NodeId from_front =
-        add.add(Op::where, {add.add(Op::less, {x, zero}), add.add(Op::add, {x, end}), x});
-    const NodeId is_place = add.add(
-        Op::logical_and, {add.add(Op::less_equal, {zero, from_front}), add.add(Op::less, {from_front, end})});
-    n.in[kIndices] =
-        add.add(Op::cast, {add.add(Op::where, {is_place, from_front, end})}, {}, {.dtype = type});
+    // As unsigned numbers: a negative one is greater than all places, and less once the extent is added to it
+    // where that makes it one.
+    const DType word = unsigned_type(indices.dtype);
+    const NodeId x = add.add(Op::cast, {n.in[kIndices]}, {}, {.dtype = word});
+    const NodeId end = add.add(Op::constant, {}, ir::Constant{static_cast<std::uint64_t>(extent)},
+                               {.dtype = word, .dims = Shape(indices.dims)});
+    const NodeId from_front = add.add(Op::minimum, {x, add.add(Op::add, {x, end})});
+    n.in[kIndices] = add.add(Op::cast, {add.add(Op::minimum, {from_front, end})}, {}, {.dtype = type});
     return add.push(n);
   });
 }
