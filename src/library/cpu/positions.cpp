@@ -19,7 +19,10 @@ namespace {
 template <class Index, class Position>
 [[gnu::always_inline]] inline void resolve(const Index* from, std::int64_t stride, std::int64_t n,
                                            std::int64_t extent, std::int64_t none, Position* to) {
-  using Wide = std::conditional_t<sizeof(Index) <= 4 && sizeof(Position) <= 4, std::uint32_t, std::uint64_t>;
+  constexpr bool kAlike = std::is_unsigned_v<Index> && sizeof(Index) == sizeof(Position);
+  using Wide = std::conditional_t<
+      kAlike, Index,
+      std::conditional_t<sizeof(Index) <= 4 && sizeof(Position) <= 4, std::uint32_t, std::uint64_t>>;
   const auto end = static_cast<Wide>(extent);
   const auto one = [&](Index index) {
     const auto at = static_cast<Wide>(index);
@@ -143,9 +146,10 @@ ResolvePositions<Index, Position> resolve_positions() {
 #endif
   return resolve_base<Index, Position>;
 }
-#define KILN_POSITIONS(Index)                                                              \
-  template ResolvePositions<Index, std::uint8_t> resolve_positions<Index, std::uint8_t>(); \
-  template ResolvePositions<Index> resolve_positions<Index>();                             \
+#define KILN_POSITIONS(Index)                                                                \
+  template ResolvePositions<Index, std::uint8_t> resolve_positions<Index, std::uint8_t>();   \
+  template ResolvePositions<Index, std::uint16_t> resolve_positions<Index, std::uint16_t>(); \
+  template ResolvePositions<Index> resolve_positions<Index>();                               \
   template ResolvePositions<Index, std::int32_t> resolve_positions<Index, std::int32_t>()
 KILN_POSITIONS(std::int8_t);
 KILN_POSITIONS(std::int16_t);

@@ -12,7 +12,7 @@ template <class Index, class Position = std::int64_t>
 using ResolvePositions = void (*)(const Index* from, std::int64_t stride, std::int64_t n, std::int64_t extent,
                                   std::int64_t none, Position* to);
 /// The one for the instruction set in force. Index: an integer type; Position: std::int64_t, or std::int32_t
-/// where extents are below 2^31, or std::uint8_t where they are below 2^8.
+/// where extents are below 2^31, or std::uint16_t or std::uint8_t where they are below 2^16 or 2^8.
 template <class Index, class Position = std::int64_t>
 ResolvePositions<Index, Position> resolve_positions();
 

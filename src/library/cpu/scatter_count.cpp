@@ -8,8 +8,8 @@ namespace {
 
 constexpr std::int64_t kAtOnce = 4;
 
-template <int kTables>
-void count_wide(const std::int32_t* cells, std::int64_t n, std::int64_t pitch, std::uint16_t* counters) {
+template <int kTables, class Cell>
+void count_wide(const Cell* cells, std::int64_t n, std::int64_t pitch, std::uint16_t* counters) {
   std::uint16_t* tables[kTables];
   for (int t = 0; t < kTables; ++t) tables[t] = counters + t * pitch;
   std::int64_t i = 0;
@@ -74,11 +74,20 @@ CountCompared count_compared() {
   return compare_base;
 }
 
-void count_cells(const std::int32_t* cells, std::int64_t n, std::int64_t tables, std::int64_t pitch,
-                 std::uint16_t* counters) {
+template <class Cell>
+static void count_in_tables(const Cell* cells, std::int64_t n, std::int64_t tables, std::int64_t pitch,
+                            std::uint16_t* counters) {
   if (tables == 1) return count_wide<1>(cells, n, pitch, counters);
   if (tables == 2) return count_wide<2>(cells, n, pitch, counters);
   count_wide<4>(cells, n, pitch, counters);
+}
+void count_cells(const std::int32_t* cells, std::int64_t n, std::int64_t tables, std::int64_t pitch,
+                 std::uint16_t* counters) {
+  count_in_tables(cells, n, tables, pitch, counters);
+}
+void count_cells(const std::uint16_t* cells, std::int64_t n, std::int64_t tables, std::int64_t pitch,
+                 std::uint16_t* counters) {
+  count_in_tables(cells, n, tables, pitch, counters);
 }
 
 std::int64_t count_cells(const std::int32_t* cells, std::int64_t n, std::int64_t tables, std::int64_t pitch,

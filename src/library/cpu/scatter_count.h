@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <type_traits>
 
 namespace kiln::cpu {
 
@@ -60,6 +61,8 @@ struct CountTables {
 /// Cells are counted in tables of `pitch` counters, those next to each other in different tables: 1, 2 or 4.
 void count_cells(const std::int32_t* cells, std::int64_t n, std::int64_t tables, std::int64_t pitch,
                  std::uint16_t* counters);
+void count_cells(const std::uint16_t* cells, std::int64_t n, std::int64_t tables, std::int64_t pitch,
+                 std::uint16_t* counters);
 /// The same. Cells whose counter begins again at 0 are listed, at most n; returns how many.
 std::int64_t count_cells(const std::int32_t* cells, std::int64_t n, std::int64_t tables, std::int64_t pitch,
                          std::uint8_t* counters, std::int32_t* overflowed);
@@ -87,15 +90,11 @@ class Counted {
   template <class Index>
   void add(const Index* indices, std::int64_t stride, std::int64_t n, bool fetch) {
     if (tables_.compared) return compare(indices, stride, n);
-    const auto positions_of = resolve_positions<Index, std::int32_t>();
-    std::int32_t positions[kResolvedAtOnce];  // tables are small
-    for (std::int64_t k = 0; k < n; k += kResolvedAtOnce) {
-      const std::int64_t here = std::min(kResolvedAtOnce, n - k);
-      positions_of(indices + k * stride, stride, here, tables_.elements, tables_.elements, positions);
-      const bool more = fetch || k + 2 * kResolvedAtOnce <= n;
-      const Index* const next = stride == 1 && more ? indices + k + kResolvedAtOnce : nullptr;
-      add_positions(positions, here, reinterpret_cast<const char*>(next), sizeof(Index));
-    }
+    // Narrow indices stay narrow where each is a cell of two bytes.
+    if constexpr (std::is_same_v<Index, std::uint16_t>)
+      if (tables_.joined == 1 && tables_.cell_bytes == 2 && tables_.cells <= 0xffff)
+        return add_in<std::uint16_t>(indices, stride, n, fetch);
+    add_in<std::int32_t>(indices, stride, n, fetch);
   }
 
   /// To be called once, at the end.
@@ -110,6 +109,19 @@ class Counted {
   }
 
  private:
+  template <class Position, class Index>
+  void add_in(const Index* indices, std::int64_t stride, std::int64_t n, bool fetch) {
+    const auto positions_of = resolve_positions<Index, Position>();
+    Position positions[kResolvedAtOnce];  // tables are small
+    for (std::int64_t k = 0; k < n; k += kResolvedAtOnce) {
+      const std::int64_t here = std::min(kResolvedAtOnce, n - k);
+      positions_of(indices + k * stride, stride, here, tables_.elements, tables_.elements, positions);
+      const bool more = fetch || k + 2 * kResolvedAtOnce <= n;
+      const Index* const next = stride == 1 && more ? indices + k + kResolvedAtOnce : nullptr;
+      add_positions(positions, here, reinterpret_cast<const char*>(next), sizeof(Index));
+    }
+  }
+
   template <class Index>
   void compare(const Index* indices, std::int64_t stride, std::int64_t n) {
     const auto positions_of = resolve_positions<Index, std::uint8_t>();
@@ -141,14 +153,16 @@ class Counted {
 
   /// `next`: indices of so many bytes that the processor asks for meanwhile: it would not before it counts no
   /// more.
-  void add_positions(const std::int32_t* positions, std::int64_t n, const char* next, std::int64_t bytes) {
+  template <class Position>
+  void add_positions(const Position* positions, std::int64_t n, const char* next, std::int64_t bytes) {
     std::int32_t joined[kResolvedAtOnce];
-    const std::int32_t* cells = positions;
+    const Position* cells = positions;
     const std::int64_t count = n / tables_.joined;
-    if (tables_.joined > 1) {
-      join_positions()(positions, count, tables_.joined, tables_.pitch(), joined);
-      cells = joined;
-    }
+    if constexpr (std::is_same_v<Position, std::int32_t>)
+      if (tables_.joined > 1) {
+        join_positions()(positions, count, tables_.joined, tables_.pitch(), joined);
+        cells = joined;
+      }
     if (left_ < n) finish();
     left_ -= n;
     for (std::int64_t i = 0; i < count; i += kFetchedTogether) {
@@ -160,6 +174,9 @@ class Counted {
     for (std::int64_t j = count * tables_.joined; j < n; ++j) add_one(positions[j], 1);
   }
 
+  void count_some(const std::uint16_t* cells, std::int64_t n) {
+    count_cells(cells, n, tables_.tables, tables_.cells, reinterpret_cast<std::uint16_t*>(counters_));
+  }
   void count_some(const std::int32_t* cells, std::int64_t n) {
     if (tables_.cell_bytes == 2)
       return count_cells(cells, n, tables_.tables, tables_.cells,
