@@ -21,6 +21,17 @@ constexpr float kLoopCost = 1000;
 constexpr std::int64_t kMuchSmaller = 8;           // times: an operand that caches keep while others pass
 constexpr std::int64_t kScratchLimit = 128 << 10;  // bytes of a row kept in scratch: within L2
 constexpr int kRegisterLimit = 96;                 // values a GPU thread keeps
+/// Indices that are made before they are counted: the next ones' operands come from memory meanwhile, of
+/// which the loop over a block has asked for no more.
+constexpr std::int64_t kCountedBlock = 1024;
+
+/// Whether a region makes nothing but indices of a scatter.
+bool makes_indices(const ir::Graph& g, const Pulled& p) {
+  constexpr std::size_t kIndices = 1;
+  return p.outputs.size() == 1 && std::ranges::any_of(g.nodes, [&](const ir::GraphNode& n) {
+           return n.op == Op::scatter && n.in[kIndices] == p.outputs.front().node;
+         });
+}
 
 bool is_computed(const Entry& e) {
   return e.kind == Entry::Kind::Op || e.kind == Entry::Kind::Pad || e.kind == Entry::Kind::Scan ||
@@ -306,6 +317,8 @@ void RegionLowering::choose() {
         break;
       }
   }
+  if (!target_.gpu && s_.form == Form::Flat && makes_indices(g_, p_))
+    s_.block = std::min(s_.block, kCountedBlock);
   if (s_.form != Form::Rows) s_.batch = 0;
   if (!variants_ || variants_->empty()) pairs_ = PairsLowering(*this).find();
   if (pairs_) s_ = {.form = Form::Nest};
