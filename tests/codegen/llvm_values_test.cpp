@@ -204,6 +204,20 @@ TEST(CompiledValues, BFloat16IsRoundedOnceAndWidenedExactly) {
   compare("bfloat16", stored, x, x, 0);
 }
 
+/// Beyond the range, and at its ends.
+TEST(CompiledValues, FloatsBecomeTheNearestInt32) {
+  std::vector<float> x = operands();
+  for (const float end :
+       {0x1p31f, -0x1p31f, 0x1.fffffep30f, -0x1.fffffep30f, 0x1p32f, -0x1.000002p31f, 0x1p63f})
+    x.push_back(end);
+  x.resize(static_cast<std::size_t>(kCount), -1.5f);
+  std::mt19937 gen(11);
+  for (int i = 0; i < 200; ++i)
+    x[static_cast<std::size_t>(100 + i)] = std::uniform_real_distribution<float>(-0x1p33f, 0x1p33f)(gen);
+  const auto whole = [](E a, E) { return cast(cast(a, DType::Int32), DType::Float32); };
+  compare("int32", whole, x, x, 0);
+}
+
 TEST(CompiledValues, BoundedQuotientsAreWithinAUnit) {
   std::vector<float> x, y;
   std::mt19937 gen(9);
