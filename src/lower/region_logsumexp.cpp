@@ -32,12 +32,9 @@ bool RegionLowering::may_read_twice(const Reduction& r) const {
 }
 
 /// Whether a reduction of this phase is done by two loops. In stripes what is read again comes from the
-/// second cache, which is faster than one loop computes if elements are narrow, or computed slowly.
+/// second cache.
 bool RegionLowering::reads_twice(const Reduction& r) const {
-  if (!runs_here(r) || s_.tile != 1 || !may_read_twice(r)) return false;
-  return s_.form != Form::Stripes || std::none_of(p_.entries.begin(), p_.entries.end(), [&](const Entry& e) {
-           return e.kind == Entry::Kind::Load && g_[e.node].dtype == DType::Float32;
-         });
+  return runs_here(r) && s_.tile == 1 && may_read_twice(r);
 }
 
 std::uint32_t RegionLowering::new_acc(const AccDecl& decl) {
@@ -118,17 +115,31 @@ E RegionLowering::finite(E x) {
   return kernel::select(most < x, most, x);
 }
 
-/// e^(x - greatest), with AVX-512 infinite where x is. Infinity counts as the greatest finite number, from
-/// which it is no NaN away; so does minus infinity as the least, which only a block of nothing else has as
-/// its greatest. `halves`: x is a number of a half type.
-E RegionLowering::relative_exp(E x, E greatest, bool halves) {
-  const E most = greatest_finite(x), base = kernel::select(greatest < -most, -most, finite(greatest));
-  if (scales_by_instruction(target_) && x.type() == DType::Float32)
-    return expand_exp_of_sum_avx512(x, base, halves);
-  const E apart = finite(x) - base;
+/// Infinity counts as the greatest finite number, from which it is no NaN away; so does minus infinity as the
+/// least, which only a block of nothing else has as its greatest. `halves`: numbers of a half type are made
+/// relative to it.
+RelativeTo RegionLowering::relative_to(E greatest, bool halves) {
+  const E most = greatest_finite(greatest), base = kernel::select(greatest < -most, -most, finite(greatest));
+  if (!halves || !scales_by_instruction(target_)) return {-base, {}};
+  const E factor = scale_of_halves(base);
+  return {-(base * factor), factor};
+}
+
+/// e^(x - greatest), with AVX-512 infinite where x is.
+E RegionLowering::relative_exp(E x, const RelativeTo& to) {
+  if (to.factor) return expand_exp2_of_sum_avx512(fma(x, to.factor, to.shift));
+  const E apart = finite(x) + to.shift;
   if (x.type() == DType::Float64) return expand(ir::Op::exp, apart, {}, {}, DType::Float64);
+  if (scales_by_instruction(target_)) return expand_exp_of_sum_avx512(x + to.shift);
   const E bound = x.lit(kLeastExponent);
   return expand_exp_of_sum(kernel::select(apart < bound, bound, apart));
+}
+
+/// Whether a reduction that reads twice reads numbers of a half type, which one instruction makes relative.
+bool RegionLowering::takes_halves(const Reduction& r) const {
+  const EntryId in = p_.entries[r.entry].in[0];
+  return scales_by_instruction(target_) && compute_type(g_[p_.entries[in].node].dtype) == DType::Float32 &&
+         is_half(compared_type(in));
 }
 
 /// The value of all elements. With an infinity among them the sum is some number, or NaN beside a NaN.
@@ -166,7 +177,7 @@ void RegionLowering::sum_relative(Body& into, std::vector<LoopDecl> nest, int gr
   for (const Reduction& r : reductions_) {
     if (!runs_here(r) || !r.relative) continue;
     const E x = operand(p_.entries[r.entry], 0);
-    const E apart = relative_exp(x, greatest_of(*r.relative), is_half(r.relative->compared));
+    const E apart = relative_exp(x, relative_to(greatest_of(*r.relative), is_half(r.relative->compared)));
     const std::uint32_t sum = r.relative->sum, part = block > 0 ? new_acc(AccDecl(k_.accs[sum])) : sum;
     nest.front().accs.push_back(sum);
     if (block > 0) nest.back().accs.push_back(part);

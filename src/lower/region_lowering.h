@@ -361,15 +361,16 @@ class RegionLowering {
 
   // Logsumexps by two loops.
   enum class Reading : std::uint8_t { Once, First, Again };
-  bool may_read_twice(const Reduction& r) const;
-  bool reads_twice(const Reduction& r) const;
+  bool may_read_twice(const Reduction& r) const, reads_twice(const Reduction& r) const;
   std::uint32_t new_acc(const AccDecl& decl);
   AccDecl greatest_decl(DType type);
   kernel::CustomMonoid greatest_half(DType half);
   DType compared_type(EntryId id) const;
   E compared(const Reduction& r, E x), greatest_of(const Reduction::Relative& r);
   static E finite(E x);
-  E relative_exp(E x, E greatest, bool halves), relative_total(const Reduction::Relative& r);
+  bool takes_halves(const Reduction& r) const;
+  RelativeTo relative_to(E greatest, bool halves);
+  E relative_exp(E x, const RelativeTo& to), relative_total(const Reduction::Relative& r);
   void sum_relative(Body& into, std::vector<LoopDecl> nest, int group, std::int64_t block);
   bool only_relative(Groups order) const;
   void all_phases(Body& body, bool vector);
@@ -491,17 +492,16 @@ class RegionLowering {
   std::vector<kernel::Hook> adopt(std::vector<kernel::Hook> hooks, const Lowered& from);
 
   // Stripes.
-  E stripe_index(std::uint32_t buffer);
-  E identity_in(const Reduction& r);
-  E stripe_load(const Reduction& r, bool position);
+  E stripe_index(std::uint32_t buffer), identity_in(const Reduction& r);
+  E stripe_load(const Reduction& r, bool position), stripe_part(const Reduction& r, std::size_t part);
   AccDecl block_decl(const Reduction& r);
   std::vector<E> block_parts(const Reduction& r);
-  void reset_block(Body& body, const Reduction& r);
+  void reset_block(Body& body, const Reduction& r), stripe_reset(Body& body);
   E block_total(const Reduction& r, E before);
+  void begin_twice(Body& to, const Reduction& r), turn_total(Body& to, const Reduction& r);
+  void add_to_total(Body& to, const Reduction& r), stripe_update(Body& to, const Reduction& r);
   std::uint32_t stripe_buffer(DType type);
-  void stripe_reset(Body& body);
   std::vector<Stmt> stripe_scans();
-  void stripe_update(Body& body, const Reduction& r);
   void stripe_relative(Body& into, std::vector<LoopDecl> nest, const Range& columns);
   void stripe_phase(Body& into, const Range& columns, const std::optional<Range>& chunk);
 

@@ -1,6 +1,7 @@
 // Groups of axes, what runs along them, and constants, that the files of RegionLowering share.
 #pragma once
 
+#include "kernel/expr.h"
 #include "lower/pull.h"
 
 #include <cstdint>
@@ -54,6 +55,11 @@ struct Reduction {
   std::optional<Relative> relative;
   // Folded: scratch buffers of each lane's value, of each kept point's, and of the latter for each lane.
   std::uint32_t of_lane = 0, of_point = 0, spread = 0;
+};
+
+/// What makes values relative before an exponential: x + shift, or x * factor + shift in units of log 2.
+struct RelativeTo {
+  kernel::E shift, factor;
 };
 
 struct Scan {

@@ -13,6 +13,7 @@
 #include "support/check.h"
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <limits>
 #include <utility>
@@ -20,6 +21,27 @@
 namespace kiln::lower {
 
 constexpr std::int64_t kLeastTwice = 16;  // rows of a stripe that are read twice: their totals take long
+
+/// Buffers of a logsumexp whose rows are read twice, in Reduction::parts: the greatest value of a column so
+/// far and the sum of the block; then the sum of the blocks before, in Float64, the greatest value that it is
+/// relative to, and what a block's values are made relative by (RelativeTo).
+enum TwicePart : std::size_t { kGreatest, kSum, kTotal, kGreatestBefore, kShift, kFactor };
+
+/// Rows whose values are added up before their sum is added to the others: of rows that are read twice as
+/// many as the second cache keeps of lines of so many bytes.
+static std::int64_t rows_of_block(bool twice, std::int64_t line_bytes, const schedule::Target& target) {
+  if (!twice) return kAddedInStripes;
+  return std::clamp(target.l2_bytes / 2 / line_bytes, kLeastTwice, kAddedInStripes);
+}
+
+/// The types of a block's accumulators.
+static std::vector<DType> types_of_block(const kernel::Kernel& k, const AccDecl& a, DType type, bool twice,
+                                         bool halves) {
+  std::vector<DType> types(a.monoid == Monoid::Custom ? k.customs[a.custom].types.size() : 1, type);
+  if (twice) types.insert(types.end(), {DType::Float64, type, type});
+  if (twice && halves) types.push_back(type);
+  return types;
+}
 
 // ---- accumulators in memory ----
 
@@ -59,11 +81,49 @@ std::vector<E> RegionLowering::block_parts(const Reduction& r) {
 void RegionLowering::reset_block(Body& body, const Reduction& r) {
   if (r.parts.empty()) return body.push_back(store(r.partial[0], lane_, identity_in(r)));
   const std::vector<E> identity = kernel::identity_parts(k_, block_decl(r));
-  for (std::size_t p = 0; p < r.parts.size(); ++p) body.push_back(store(r.parts[p], lane_, identity[p]));
+  for (std::size_t p = 0; p < identity.size(); ++p) body.push_back(store(r.parts[p], lane_, identity[p]));
 }
 
-/// The value of a block combined with that of the blocks before.
+E RegionLowering::stripe_part(const Reduction& r, std::size_t part) {
+  return load(r.parts[part], k_.buffers[r.parts[part]].dtype, lane_);
+}
+
+/// What is begun for columns before the first of their blocks.
+void RegionLowering::begin_twice(Body& body, const Reduction& r) {
+  reset_block(body, r);
+  if (!reads_twice(r)) return;
+  body.push_back(store(r.parts[kTotal], lane_, lane_.lit(DType::Float64, 0)));
+  body.push_back(store(r.parts[kGreatestBefore], lane_, stripe_part(r, kGreatest).lit(-HUGE_VAL)));
+}
+
+/// Between the two loops over a block: the sum of the blocks before becomes relative to the greatest value
+/// now.
+void RegionLowering::turn_total(Body& body, const Reduction& r) {
+  const E greatest = stripe_part(r, kGreatest);
+  const RelativeTo to = relative_to(greatest, takes_halves(r));
+  const E before = stripe_part(r, kGreatestBefore), total = stripe_part(r, kTotal);
+  const E apart = before - greatest, least = apart.lit(apart.type() == DType::Float64 ? -700 : -87);
+  const E power = expand(ir::Op::exp, kernel::select(apart < least, least, apart), {}, {}, apart.type());
+  const E smaller = total * kernel::cast(power, DType::Float64);
+  body.push_back(store(r.parts[kTotal], lane_, kernel::select(before < greatest, smaller, total)));
+  body.push_back(store(r.parts[kShift], lane_, to.shift));
+  if (to.factor) body.push_back(store(r.parts[kFactor], lane_, to.factor));
+}
+
+/// Behind them: the block's sum is added, and the next block begins.
+void RegionLowering::add_to_total(Body& body, const Reduction& r) {
+  const E sum = stripe_part(r, kSum);
+  body.push_back(store(r.parts[kTotal], lane_, stripe_part(r, kTotal) + kernel::cast(sum, DType::Float64)));
+  body.push_back(store(r.parts[kSum], lane_, sum.lit(0)));
+  body.push_back(store(r.parts[kGreatestBefore], lane_, stripe_part(r, kGreatest)));
+}
+
+/// The value of a block combined with that of the blocks before; of columns whose rows are read twice that of
+/// all blocks, once.
 E RegionLowering::block_total(const Reduction& r, E before) {
+  if (reads_twice(r))
+    return kernel::cast(stripe_part(r, kGreatest), DType::Float64) +
+           expand(ir::Op::log, stripe_part(r, kTotal), {}, {}, DType::Float64);
   if (r.parts.empty())
     return before + kernel::cast(load(r.partial[0], k_.buffers[r.partial[0]].dtype, lane_), before.type());
   const E value = kernel::show_parts(k_, block_decl(r), block_parts(r));
@@ -106,8 +166,8 @@ void RegionLowering::stripe_update(Body& body, const Reduction& r) {
   const Monoid m = k_.accs[r.acc].monoid;
   const E x = operand(e, 0);
   if (reads_twice(r)) {
-    const E greatest = load(r.parts[0], x.type(), lane_);
-    body.push_back(store(r.parts[0], lane_, kernel::select(greatest < x, x, greatest)));
+    const E greatest = stripe_part(r, kGreatest);
+    body.push_back(store(r.parts[kGreatest], lane_, kernel::select(greatest < x, x, greatest)));
     return;
   }
   if (!r.parts.empty()) {  // a part depends on no later one, which is stored before it
@@ -135,13 +195,17 @@ void RegionLowering::stripe_update(Body& body, const Reduction& r) {
 /// The second loops of a block of rows, which add up exponentials relative to the greatest value of each
 /// column.
 void RegionLowering::stripe_relative(Body& into, std::vector<LoopDecl> nest, const Range& columns) {
+  into.push_back(lane_loop(columns, column_groups(), [&](Body& body) {
+    for (const Reduction& r : reductions_)
+      if (reads_twice(r)) turn_total(body, r);
+  }));
   reading_ = Reading::Again;
   nest.back().body.push_back(lane_loop(columns, column_groups(), [&](Body& body) {
     for (const Reduction& r : reductions_) {
       if (!reads_twice(r)) continue;
-      const E x = operand(p_.entries[r.entry], 0), sum = load(r.parts[1], x.type(), lane_);
-      body.push_back(
-          store(r.parts[1], lane_, sum + relative_exp(finite(x), load(r.parts[0], x.type(), lane_), false)));
+      const E x = operand(p_.entries[r.entry], 0);
+      const RelativeTo to{stripe_part(r, kShift), takes_halves(r) ? stripe_part(r, kFactor) : E{}};
+      body.push_back(store(r.parts[kSum], lane_, stripe_part(r, kSum) + relative_exp(x, to)));
     }
   }));
   into.push_back(loop(fold(std::move(nest))));
@@ -155,29 +219,25 @@ void RegionLowering::stripe_phase(Body& into, const Range& columns, const std::o
   into.push_back(over_columns([&](Body& body) { stripe_reset(body); }));
   const std::vector<int> reduced = reduced_groups();
   std::vector<LoopDecl> nest = open_nest(reduced, chunk);
-  const bool twice =
-      std::any_of(reductions_.begin(), reductions_.end(), [&](const Reduction& r) { return reads_twice(r); });
-  const std::int64_t near = target_.l2_bytes / 2 /
-                            (widest_bytes_ * std::min(s_.block, product(column_groups()))),
-                     limit = twice ? std::clamp(near, kLeastTwice, kAddedInStripes) : kAddedInStripes;
-  const std::size_t blocks = cut_sums(nest, reduced, chunk, 1, limit, true);
+  const bool twice = std::ranges::any_of(reductions_, [&](const Reduction& r) { return reads_twice(r); });
+  const std::int64_t line = widest_bytes_ * std::min(s_.block, product(column_groups()));
+  const std::size_t blocks = cut_sums(nest, reduced, chunk, 1, rows_of_block(twice, line, target_), true);
   const bool cut = blocks < nest.size();
-  const std::vector<LoopDecl> again(nest.begin() + static_cast<std::ptrdiff_t>(cut ? blocks + 1 : 0),
-                                    nest.end());
+  const std::vector<LoopDecl> again(nest.begin() + (cut ? static_cast<int>(blocks) + 1 : 0), nest.end());
   if (twice) reading_ = Reading::First;
-  std::vector<std::uint32_t> whole;
+  const std::vector<Reduction> whole = reductions_;
   for (Reduction& r : reductions_) {
-    whole.push_back(r.partial[0]);
-    const DType type = compute_type(g_[p_.entries[r.entry].node].dtype);
+    const AccDecl& a = k_.accs[r.acc];
     if (!cut || !adds_in_blocks(r)) continue;
-    const std::size_t parts =
-        k_.accs[r.acc].monoid == Monoid::Custom ? k_.customs[k_.accs[r.acc].custom].types.size() : 0;
-    for (std::size_t p = 0; p < parts; ++p) r.parts.push_back(scratch_buffer(type, s_.block * size_of(type)));
-    r.partial[0] = parts > 0 ? r.parts.front() : scratch_buffer(type, s_.block * size_of(type));
+    const DType type = compute_type(g_[p_.entries[r.entry].node].dtype);
+    for (const DType t : types_of_block(k_, a, type, reads_twice(r), takes_halves(r)))
+      r.parts.push_back(scratch_buffer(t, s_.block * size_of(t)));
+    r.partial[0] = r.parts.front();
+    if (a.monoid != Monoid::Custom) r.parts.clear();
   }
   const auto each_part = [&](const std::function<void(const Reduction&, std::uint32_t)>& f) {
     for (std::size_t i = 0; i < reductions_.size(); ++i)
-      if (reductions_[i].partial[0] != whole[i]) f(reductions_[i], whole[i]);
+      if (reductions_[i].partial[0] != whole[i].partial[0]) f(reductions_[i], whole[i].partial[0]);
   };
   const Stmt row = over_columns([&](Body& body) {
     storing_ = {false, std::uint64_t{1} << phase_};
@@ -191,12 +251,13 @@ void RegionLowering::stripe_phase(Body& into, const Range& columns, const std::o
     nest.back().body.push_back(row);
     if (cut) {
       into.push_back(over_columns(
-          [&](Body& b) { each_part([&](const Reduction& r, std::uint32_t) { reset_block(b, r); }); }));
+          [&](Body& b) { each_part([&](const Reduction& r, std::uint32_t) { begin_twice(b, r); }); }));
       Body& body = nest[blocks].body;
       body.push_back(loop(fold_from(nest, blocks + 1)));
       if (twice) stripe_relative(body, again, columns);
       body.push_back(over_columns([&](Body& b) {
         each_part([&](const Reduction& r, std::uint32_t sum) {
+          if (reads_twice(r)) return add_to_total(b, r);
           const E before = load(sum, k_.buffers[sum].dtype, stripe_index(sum));
           b.push_back(store(sum, stripe_index(sum), block_total(r, before)));
           reset_block(b, r);
@@ -204,11 +265,14 @@ void RegionLowering::stripe_phase(Body& into, const Range& columns, const std::o
       }));
     }
     into.push_back(loop(fold(std::move(nest))));
+    if (cut && twice)
+      into.push_back(over_columns([&](Body& b) {
+        each_part([&](const Reduction& r, std::uint32_t value) {
+          if (reads_twice(r)) b.push_back(store(value, stripe_index(value), block_total(r, {})));
+        });
+      }));
   }
-  for (std::size_t i = 0; i < reductions_.size(); ++i) {
-    reductions_[i].partial[0] = whole[i];
-    reductions_[i].parts.clear();
-  }
+  reductions_ = whole;
 }
 
 void RegionLowering::build_stripes() {

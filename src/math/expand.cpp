@@ -294,18 +294,21 @@ E expand_tanh_beside_one(E x) {
 E expand_exp_to_one_roughly(E x) { return low_exp_roughly<OnCpu>(x); }
 E expand_exp_to_one_roughly_avx512(E x) { return low_exp_roughly<OnAvx512>(x); }
 
-E expand_exp_of_sum_avx512(E x, E base, bool halves) {
-  // Of halves by one instruction. The product with the base is rounded, which is to the result as a rounding
-  // of the base is. From 2^17 on halves are 2^9 and more apart: there any factor will do, and 1 rounds
-  // nothing.
-  const E factor = select(kernel::abs(base) < 0x1p17, x.lit(math::kLog2e), x.lit(1));
-  const E apart = halves ? fma(x, factor, -(base * factor)) : (x - base) * math::kLog2e;
+E scale_of_halves(E base) {
+  // The product with the base is rounded, which is to the result as a rounding of the base is. From 2^17 on
+  // halves are 2^9 and more apart: there any factor will do, and 1 rounds nothing.
+  return select(kernel::abs(base) < 0x1p17, base.lit(math::kLog2e), base.lit(1));
+}
+
+E expand_exp2_of_sum_avx512(E x) {
   // 2^r on 0 <= r <= 1: 2^-23.4
-  const E y = math::within(apart, -126, 129), whole = kernel::floor(y);
+  const E y = math::within(x, -126, 129), whole = kernel::floor(y);
   const E power = math::horner(math::above_floor(y, whole), {0x1.fffffep-1, 0x1.62e4f6p-1, 0x1.ebd5a8p-3,
                                                              0x1.c95446p-5, 0x1.26900cp-7, 0x1.ec320ap-10});
   return kernel::scale(power, whole);
 }
+
+E expand_exp_of_sum_avx512(E x) { return expand_exp2_of_sum_avx512(x * math::kLog2e); }
 
 E expand_avx512(ir::Op op, bool rough, E x, E y, E z, DType type) {
   if (rough && x.type() == DType::Float32)

@@ -52,9 +52,12 @@ kernel::E expand_exp_to_one_roughly_avx512(kernel::E x);
 
 /// e^x of a Float32 where -87 <= x <= 0, for a sum that has an e^0: 2^-23 relative to the sum.
 kernel::E expand_exp_of_sum(kernel::E x);
-/// e^(x - base) likewise with AVX-512, infinite where x is; base is finite. `halves`: of numbers of a half
-/// type.
-kernel::E expand_exp_of_sum_avx512(kernel::E x, kernel::E base, bool halves);
+/// e^x and 2^x of a Float32 where x <= 0, likewise for a sum, with AVX-512; infinite where x is.
+kernel::E expand_exp_of_sum_avx512(kernel::E x);
+kernel::E expand_exp2_of_sum_avx512(kernel::E x);
+/// What halves x and the greatest of them, `base`, are multiplied by, so that 2^(x - base) serves a sum like
+/// e^(x - base): log2(e), or 1 where halves lie so far apart that all others vanish beside the greatest.
+kernel::E scale_of_halves(kernel::E base);
 
 /// Primitives each op expands to (Float32 where the op allows it), for Target::op_cost.
 std::vector<float> op_costs(bool gpu);

@@ -221,5 +221,39 @@ TEST(Reduce, LogsumexpOfBlocksInParts) {
   }
 }
 
+/// Of columns that are read by blocks of rows, each of which may have the greatest value so far.
+TEST(Reduce, LogsumexpOfColumnsInBlocks) {
+  constexpr std::int64_t kRows = 1500, kColumns = 150;
+  std::vector<float> x;
+  for (std::int64_t i = 0; i < kRows * kColumns; ++i) {
+    const std::int64_t row = i / kColumns, kind = i % kColumns % 8;
+    const float number = static_cast<float>(i * 7919 % 601) / 64 - 4, rising = static_cast<float>(row) / 32;
+    x.push_back(kind == 1                          ? -kInf
+                : kind == 2 && row < kRows * 2 / 3 ? -kInf
+                : kind == 3 && row == kRows - 1    ? kInf
+                : kind == 4 && row == kRows / 2    ? kNan
+                : kind == 5                        ? number + rising
+                : kind == 6                        ? number - rising
+                : kind == 7                        ? 0
+                                                   : number);
+  }
+  for (const DType dtype : {DType::Float32, DType::Float16, DType::BFloat16, DType::Float64}) {
+    const Tensor values = Tensor::from(x).reshape({kRows, kColumns}).astype(dtype).eval();
+    const std::vector<double> read = values.astype(DType::Float64).to_vector<double>(),
+                              have = logsumexp(values, 0).astype(DType::Float64).to_vector<double>();
+    const double near = dtype == DType::Float16 ? 1e-3 : dtype == DType::BFloat16 ? 8e-3 : 1e-6;
+    for (std::int64_t c = 0; c < kColumns; ++c) {
+      double sum = 0;
+      for (std::int64_t r = 0; r < kRows; ++r)
+        sum += std::exp(read[static_cast<std::size_t>(r * kColumns + c)]);
+      const double want = std::log(sum), got = have[static_cast<std::size_t>(c)];
+      if (std::isfinite(want))
+        EXPECT_NEAR(got, want, near * std::max(1.0, std::abs(want))) << name(dtype) << c;
+      else
+        EXPECT_TRUE(std::isnan(want) ? std::isnan(got) : got == want) << name(dtype) << c << ": " << got;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace kiln
