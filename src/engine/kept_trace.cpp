@@ -79,8 +79,8 @@ bool describe_argument(const Node& leaf, bool moved, std::vector<std::uint64_t>&
   // What overwriting it takes: see Walker::note_update and find_reusable.
   const auto bytes = static_cast<std::uint64_t>(leaf.numel * size_of(leaf.dtype));
   const bool large =
-      leaf.numel * size_of(leaf.dtype) >= std::min(plan::donated_bytes.load(std::memory_order_relaxed),
-                                                   plan::reused_bytes.load(std::memory_order_relaxed));
+      leaf.numel * size_of(leaf.dtype) >=
+      std::min(plan::donated_bytes.load(std::memory_order_relaxed), plan::least_reused_bytes(b.device));
   const bool own = moved && large && leaf.refs.load(std::memory_order_acquire) == 1 &&
                    b.refs.load(std::memory_order_acquire) == 1 && b.writable;
   const bool whole = own && leaf.offset == 0 && b.bytes <= 2 * bytes &&

@@ -65,7 +65,8 @@ void PlanMaker::reuse() {
       leaves.push_back(id);
   }
   if (leaves.empty()) return;
-  for (auto& [node, at] : plan::reuse(g_, regions_, leaves, wanted_nodes())) {
+  for (auto& [node, at] :
+       plan::reuse(g_, regions_, leaves, wanted_nodes(), planning_target(device_).epilogues)) {
     reused_.push_back(at.arg);
     regions_.placements.emplace(node, std::move(at));
   }

@@ -175,7 +175,7 @@ class Walker {
     }
     ir::note_read(n);
     if (w_.reusing && !n->strides &&
-        n->numel * size_of(n->dtype) >= plan::reused_bytes.load(std::memory_order_relaxed))
+        n->numel * size_of(n->dtype) >= plan::least_reused_bytes(n->buffer->device))
       w_.large.push_back(static_cast<std::uint32_t>(w_.nodes.size()));
     w_.leaves.push_back(static_cast<std::uint32_t>(w_.nodes.size()));
     w_.nodes.push_back(n);

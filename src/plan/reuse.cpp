@@ -15,10 +15,12 @@ using ir::Op;
 
 class Reuse {
  public:
-  Reuse(const Graph& graph, Regions& regions, std::span<const NodeId> leaves, std::span<const NodeId> wanted)
+  Reuse(const Graph& graph, Regions& regions, std::span<const NodeId> leaves, std::span<const NodeId> wanted,
+        bool epilogues)
       : g_(graph),
         regions_(regions),
         wanted_(wanted),
+        epilogues_(epilogues),
         leaf_(graph.size()),
         readers_(graph.size()),
         seen_(graph.size(), 0),
@@ -70,24 +72,34 @@ class Reuse {
     return found;
   }
 
-  /// A region of maps whose results no other region reads.
+  /// A region of maps, perhaps behind a product, whose results no other region reads.
   bool may_move(std::size_t r) const {
     const Region& region = regions_.regions[r];
-    const auto is_map = [&](NodeId id) { return ir::is_elementwise(g_[id].op) || ir::is_view(g_[id].op); };
-    return region.kind == Region::Kind::Fused && region.rows.empty() && region.axes.empty() &&
+    const bool product = is_product(region);
+    const auto is_map = [&](NodeId id) {
+      return ir::is_elementwise(g_[id].op) || ir::is_view(g_[id].op) || (product && id == region.product);
+    };
+    return (region.kind == Region::Kind::Fused || product) && region.rows.empty() && region.axes.empty() &&
            std::ranges::all_of(region.nodes, is_map) &&
            std::ranges::all_of(region.outputs, [&](NodeId id) { return readers_[id].empty(); });
+  }
+  bool is_product(const Region& r) const {
+    return epilogues_ && r.kind == Region::Kind::Contraction && r.second == ir::kNoNode && r.parts.empty();
   }
 
   /// The leaf of the fewest results chooses first: of p - lr * m(g), m(g) the old p can only become the
   /// first.
   void place_results(std::size_t r) {
     const Region& region = regions_.regions[r];
+    std::vector<NodeId> operands;  // a product reads them at other points than it writes
+    if (is_product(region)) operands = inputs(region, std::span(&region.product, 1));
     std::unordered_map<NodeId, std::vector<NodeId>> results;  // by leaf
     for (const NodeId o : region.outputs) {
       if (!keep_[o] || regions_.placements.contains(o)) continue;
       for (const NodeId leaf : inputs(region, std::span(&o, 1)))
-        if (leaf_[leaf] && last_to_move(leaf) == r && fits(o, leaf)) results[leaf].push_back(o);
+        if (leaf_[leaf] && last_to_move(leaf) == r && fits(o, leaf) &&
+            std::ranges::find(operands, leaf) == operands.end())
+          results[leaf].push_back(o);
     }
     std::vector<NodeId> order;
     for (const auto& [leaf, list] : results) order.push_back(leaf);
@@ -127,6 +139,7 @@ class Reuse {
   const Graph& g_;
   Regions& regions_;
   std::span<const NodeId> wanted_;
+  const bool epilogues_;
   std::vector<bool> leaf_, keep_;                  // by node
   std::vector<std::vector<std::size_t>> readers_;  // by node: regions, ascending
   std::vector<std::uint32_t> seen_;                // by node: stamp
@@ -138,8 +151,9 @@ class Reuse {
 }  // namespace
 
 std::unordered_map<NodeId, Placement> reuse(const Graph& graph, Regions& regions,
-                                            std::span<const NodeId> leaves, std::span<const NodeId> wanted) {
-  return Reuse(graph, regions, leaves, wanted).run();
+                                            std::span<const NodeId> leaves, std::span<const NodeId> wanted,
+                                            bool epilogues) {
+  return Reuse(graph, regions, leaves, wanted, epilogues).run();
 }
 
 }  // namespace kiln::plan

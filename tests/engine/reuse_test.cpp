@@ -208,6 +208,50 @@ TEST_F(Reuse, AStepOfTraining) {
   EXPECT_EQ(m[3](3, 4).item<float>(), momentum);
 }
 
+/// On a CPU the product's gradient is never stored, and the new values lie where the old ones were; of
+/// products that read operands where they lie, and of packed ones.
+TEST_F(Reuse, MapsBehindAProduct) {
+  for (const std::int64_t side : {std::int64_t{48}, kSide})
+    for (const std::int64_t depth : {std::int64_t{3}, std::int64_t{100}}) {
+      Tensor p = (arange(side * side).reshape({side, side}).astype(DType::Float32) * 0.5).eval();
+      Tensor m = (ones({side, side}) * 8.0).eval();
+      const Tensor x = ones({depth, side}).eval(),
+                   g = (arange(side).astype(DType::Float32) * ones({depth, 1})).eval();
+      const void *const p_before = p.device_data(), *const m_before = m.device_data();
+      for (int step = 0; step < 3; ++step) {
+        m = m * 0.5 + matmul(transpose(x), g);
+        p = p - m * 0.25;
+        eval({p, m});
+      }
+      EXPECT_EQ(p.device_data(), p_before);
+      EXPECT_EQ(m.device_data(), m_before);
+      for (const auto [i, j] : {std::pair{std::int64_t{0}, std::int64_t{0}}, {side - 1, side - 2}, {7, 33}}) {
+        double momentum = 8, parameter = 0.5 * static_cast<double>(i * side + j);
+        for (int step = 0; step < 3; ++step) {
+          momentum = momentum * 0.5 + static_cast<double>(depth * j);
+          parameter -= momentum * 0.25;
+        }
+        EXPECT_EQ(m(i, j).item<float>(), momentum) << side << " " << depth;
+        EXPECT_EQ(p(i, j).item<float>(), parameter) << side << " " << depth;
+      }
+    }
+}
+
+/// A product reads its operands at other points than its maps write.
+TEST_F(Reuse, AnOperandOfTheProductKeepsItsMemory) {
+  for (const bool turned : {false, true}) {
+    const Tensor one =
+        (arange(64).reshape({64, 1}) == arange(64).reshape({1, 64})).astype(DType::Float32).eval();
+    Tensor w = (arange(64 * 64).reshape({64, 64}).astype(DType::Float32) * 1.0).eval();
+    const void* const before = w.device_data();
+    w = w + matmul(turned ? transpose(w) : w, one);
+    w.eval();
+    EXPECT_NE(w.device_data(), before);
+    for (const auto [i, j] : {std::pair{0, 1}, {63, 2}, {5, 60}})
+      EXPECT_EQ(w(i, j).item<float>(), 64 * i + j + (turned ? 64 * j + i : 64 * i + j));
+  }
+}
+
 /// A result that others read in the same evaluation keeps its place in the order, and gets memory of its own.
 TEST_F(Reuse, AResultThatOthersRead) {
   Tensor x = fresh();
