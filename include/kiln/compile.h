@@ -16,8 +16,10 @@
 // that it takes from outside its arguments keeps the value of that time. Where the calls of a function cannot
 // be told by its arguments it runs as it is, each time, and `recorded_because` says why: it reads a value
 // while it runs, or keeps a tensor beside its results. A call inside another compiled function, or inside a
-// function that is differentiated, mapped by vmap or repeated by a loop, becomes a part of that. So does
-// every call in the modes eager and interpret.
+// function that is mapped by vmap or repeated by a loop, becomes a part of that: its operations are recorded
+// there. The operations of every call are recorded, too, while a function is being differentiated on any
+// thread of the process, since its derivative may go through values of other threads; and in the modes eager
+// and interpret.
 #pragma once
 
 #include <kiln/tree.h>
