@@ -48,9 +48,14 @@ void convolution(RandomProgram& p, Draw& d, std::int64_t n) {
   step.sizes = {stride, padding, depthwise ? in : 1, last ? 1 : 0};
   int y = w.step(step);
   if (d.chance(1, 2)) y = w.binary("add", y, w.input(last ? Integers{out} : shaped(1, out, 1), dtype));
-  if (d.chance(1, 2)) y = w.unary(d.of(std::vector<std::string>{"relu", "silu"}), y);
-  w.output(y);
   p.instructions = static_cast<double>(images * work());
+  if (d.chance(1, 2)) {
+    const std::string function = d.of(std::vector<std::string>{"relu", "silu"});
+    y = w.unary(function, y);
+    p.instructions +=
+        static_cast<double>(images * pixels(side_out()) * out) * library_instructions(function, dtype);
+  }
+  w.output(y);
 }
 
 /// Few rows of queries against many keys.
@@ -71,9 +76,10 @@ void attention(RandomProgram& p, Draw& d, std::int64_t n) {
   p.instructions = number_of(key) * 2 * static_cast<double>(rows);
 }
 
-/// What the steps do with each of so many elements: those that reduce one axis of them, and functions. A tanh
-/// is an exponential and a reciprocal.
-void count_steps(RandomProgram& p, double elements) {
+/// What the steps do with each of so many elements: those that reduce one axis of them, and functions, of a
+/// type. A tanh is an exponential and a reciprocal, and what makes it exact enough; exponentials of a sum
+/// need not be.
+void count_steps(RandomProgram& p, double elements, DType dtype) {
   struct Count {
     int instructions, extremes, functions;
   };
@@ -85,7 +91,8 @@ void count_steps(RandomProgram& p, double elements) {
   for (const RandomStep& s : p.steps) {
     const auto at = counts.find(s.op);
     if (at == counts.end() || s.axes.size() > 1) continue;
-    p.instructions += elements * at->second.instructions;
+    p.instructions +=
+        elements * (s.op == "tanh" ? library_instructions(s.op, dtype) : at->second.instructions);
     p.extremes += elements * at->second.extremes;
     p.functions += elements * at->second.functions;
   }
@@ -134,7 +141,7 @@ void product_rows(RandomProgram& p, Draw& d, std::int64_t n) {
   }
   p.products = static_cast<double>(rows * columns * depth);
   p.doubles = dtype == DType::Float64;
-  count_steps(p, static_cast<double>(rows * columns));
+  count_steps(p, static_cast<double>(rows * columns), computed);
 }
 
 /// Pictures (or rows) with more or fewer pixels.

@@ -143,21 +143,6 @@ void sort(RandomProgram& p, Draw& d, std::int64_t n) {
                (op == "argsort" ? std::ceil(words + 0.5) : words);
 }
 
-/// What CUDA 13's library takes for a function of one element, in instructions of compute capability 9.0
-/// where it takes no branch and without its constants, a sigmoid's quotient by an approximate reciprocal; of
-/// float64 those on float64. Halves take the hardware's approximations, which are few.
-double library_instructions(const std::string& function, DType dtype) {
-  struct Count {
-    double floats, doubles;
-  };
-  static const std::map<std::string, Count> counts = {
-      {"relu", {1, 1}},   {"exp", {8, 16}},   {"sigmoid", {11, 25}},   {"silu", {11, 26}},
-      {"tanh", {14, 33}}, {"gelu", {25, 45}}, {"gelu_tanh", {22, 40}},
-  };
-  const Count c = counts.at(function);
-  return dtype == DType::Float32 ? c.floats : dtype == DType::Float64 ? c.doubles : 0;
-}
-
 /// Elementwise functions in a row.
 void chain(RandomProgram& p, Draw& d, std::int64_t n) {
   ProgramWriter w(p);
@@ -198,6 +183,18 @@ void number_inputs_first(RandomProgram& p) {
 double bytes_of(const Tensor& t) { return static_cast<double>(t.numel() * size_of(t.dtype())); }
 
 }  // namespace
+
+double library_instructions(const std::string& function, DType dtype) {
+  struct Count {
+    double floats, doubles;
+  };
+  static const std::map<std::string, Count> counts = {
+      {"relu", {1, 1}},   {"exp", {8, 16}},   {"sigmoid", {11, 25}},   {"silu", {11, 26}},
+      {"tanh", {14, 33}}, {"gelu", {25, 45}}, {"gelu_tanh", {22, 40}},
+  };
+  const Count c = counts.at(function);
+  return dtype == DType::Float32 ? c.floats : dtype == DType::Float64 ? c.doubles : 0;
+}
 
 const std::vector<NamedFamily>& model_families() {
   static const std::vector<NamedFamily> families = {

@@ -149,6 +149,11 @@ std::int64_t product(const Integers& extents);
 /// the same program depend: again, unless the elements that the reductions combine stay on chip.
 void hold(RandomProgram& program, const Integers& shape, DType dtype, const Integers& axes);
 
+/// What CUDA 13's library takes for a function of one element, in instructions of compute capability 9.0
+/// where it takes no branch and without its constants, a sigmoid's quotient by an approximate reciprocal; of
+/// float64 those on float64. Halves take the hardware's approximations, which are few.
+double library_instructions(const std::string& function, DType dtype);
+
 // The families: each fills inputs, steps and outputs.
 using Family = void (*)(RandomProgram& program, Draw& draw, std::int64_t elements);
 struct NamedFamily {
