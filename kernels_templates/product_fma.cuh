@@ -344,31 +344,39 @@ __device__ __forceinline__ void sum_products(Sum (&sums)[kEachM][kEachN], const 
   }
 }
 
+/// A line of the result, and its matrix of the batch.
+struct Line {
+  int at, batch;
+};
+__device__ __forceinline__ Line line_of_image(bool flat, int line, int lines, int batch) {
+  if (!flat) return {line, batch};
+  const int image = line / lines;
+  return {line - image * lines, image};
+}
+
 /// Hands a thread's sums to the epilogue, kWidth columns at a time.
 __device__ __forceinline__ void finish_tile(const Args& args, const Sum (&sums)[kEachM][kEachN],
                                             const TilePlace& place, int team_m, int team_n) {
   const Product& p = args.product;
+  Line column[kEachN / kWidth];
+#pragma unroll
+  for (int j = 0; j < kEachN / kWidth; ++j)
+    column[j] = line_of_image(Config::kFlat && kOfColumns, place.n + Columns::line(team_n, j * kWidth),
+                              counted_lines(p.n), place.b);
 #pragma unroll
   for (int i = 0; i < kEachM; ++i) {
-    int m = place.m + Rows::line(team_m, i), row_batch = place.b;
-    if (Config::kFlat && !kOfColumns) {
-      row_batch = m / p.m;
-      m -= row_batch * p.m;
-    }
-    if (m >= p.m || row_batch >= p.batch) continue;
+    const Line row =
+        line_of_image(Config::kFlat && !kOfColumns, place.m + Rows::line(team_m, i), p.m, place.b);
+    if (row.at >= p.m || row.batch >= p.batch) continue;
 #pragma unroll
     for (int j = 0; j < kEachN; j += kWidth) {
-      int n = place.n + Columns::line(team_n, j), b = row_batch;
-      if (Config::kFlat && kOfColumns) {
-        b = n / counted_lines(p.n);
-        n -= b * counted_lines(p.n);
-      }
-      const int left = p.n - n;
+      const Line& here = column[j / kWidth];
+      const int left = p.n - here.at, b = kOfColumns ? here.batch : row.batch;
       if (left <= 0 || b >= p.batch) continue;
       Sum x[1][kWidth];
 #pragma unroll
       for (int e = 0; e < kWidth; ++e) x[0][e] = sums[i][j + e];
-      epilogue(args, 0, b, m, n, left < kWidth ? left : kWidth, x);
+      epilogue(args, 0, b, row.at, here.at, left < kWidth ? left : kWidth, x);
     }
   }
 }
