@@ -3,6 +3,7 @@
 //
 // Invariant: nothing here makes an expression.
 #include "lower/accesses.h"
+#include "lower/axis_order.h"
 #include "lower/join_quotients.h"
 #include "lower/region_lowering.h"
 
@@ -18,60 +19,10 @@ namespace {
 constexpr int kMostScalarLoads = 2;       // beside those of whole vectors, …
 constexpr int kMostSharedLoads = 4;       // … and where several vectors of a thread have them
 constexpr std::int64_t kNarrowBytes = 4;  // of the narrowest that uses its bandwidth
-constexpr std::int64_t kFar = 1 << 20;    // elements from one to the next, of those that may be anywhere
-constexpr std::int64_t kSector = 32;      // bytes that memory moves at least
 constexpr std::int64_t kShortRun = 8;     // elements of a run that is too short to be moved as one
 constexpr std::int64_t kManyRuns = 16;    // from which runs that lie apart are worth a tile
 constexpr std::int64_t kLongRow = 512;    // bytes: of eight lines, one is written in two parts
 constexpr std::int64_t kNarrow = std::int64_t{1} << 30;
-
-/// An array that a region reads or writes: bytes of an element, and its strides along the axes.
-struct Access {
-  std::int64_t size;
-  std::vector<std::int64_t> strides;
-};
-
-using Order = std::vector<std::size_t>;  // axes, outermost first
-
-/// The order of the axes in which an access steps through memory.
-Order order_of(const Access& a) {
-  Order order(a.strides.size());
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  const auto outer = [&](std::size_t axis) { return a.strides[axis] == 0 ? INT64_MAX : a.strides[axis]; };
-  std::stable_sort(order.begin(), order.end(),
-                   [&](std::size_t x, std::size_t y) { return outer(x) > outer(y); });
-  return order;
-}
-
-/// Bytes that an innermost step moves, whether the innermost axis is reduced, and loops: fewer are better, in
-/// this order.
-using Cost = std::tuple<std::int64_t, bool, std::int64_t>;
-
-Cost cost_of(const Order& order, const std::vector<Group>& axes, const std::vector<Access>& accesses) {
-  std::int64_t bytes = 0, loops = 1;
-  for (const Access& a : accesses)
-    bytes += std::min(a.strides[order.back()] * a.size, std::max<std::int64_t>(kSector, a.size));
-  for (std::size_t i = 0; i + 1 < order.size(); ++i) {
-    const Group &outer = axes[order[i]], &inner = axes[order[i + 1]];
-    loops +=
-        outer.reduced != inner.reduced || std::any_of(accesses.begin(), accesses.end(), [&](const Access& a) {
-          return a.strides[order[i]] != a.strides[order[i + 1]] * inner.extent;
-        });
-  }
-  return {bytes, axes[order.back()].reduced, loops};
-}
-
-/// Puts the reduced axes of each of `levels` back into the order that they have among each other in `given`.
-void keep_reduced_order(std::vector<Group>& axes, const std::vector<Group>& given, int levels) {
-  for (int level = 0; level < levels; ++level) {
-    const auto is_here = [&](const Group& g) { return g.reduced && g.level == level; };
-    std::vector<Group> reduced;
-    std::copy_if(given.begin(), given.end(), std::back_inserter(reduced), is_here);
-    auto next = reduced.begin();
-    for (Group& g : axes)
-      if (is_here(g)) g = *next++;
-  }
-}
 
 }  // namespace
 
@@ -150,6 +101,8 @@ void RegionLowering::order_by_storage(std::vector<Group>& axes) const {
     if (!o.row) access(o.at, o.node);
   for (const Entry& e : p_.entries)
     if (e.kind == Entry::Kind::Load) access(e.index, e.node);
+  if (target_.gpu && phases_ > 1 && axes.back().reduced && has_few_rows(axes, accesses, target_.threads))
+    return;
   Order best(axes.size());
   std::iota(best.begin(), best.end(), std::size_t{0});
   Cost least = cost_of(best, axes, accesses);
