@@ -45,6 +45,7 @@ constexpr std::size_t kMostReductions = 3;
 constexpr std::int64_t kLeastColumns = 12, kLeastSteps = 3;
 constexpr std::int64_t kMostParts = 64;   // of the columns
 constexpr std::int64_t kAddedAsOne = 64;  // steps along k: sums of more are made of parts
+constexpr int kStoredAsOne = 4;           // adjacent columns of a thread
 
 /// Threads along columns, and columns of each.
 struct Across {
@@ -146,15 +147,45 @@ bool PairsLowering::find_sides(EntryId id, NestOfPairs& nest) const {
   return true;
 }
 
-/// Whether there is one group of rows, one of columns, and one along k.
+/// Whether there is one group of rows, one of columns, and one along k. Columns are what is reduced of pairs,
+/// or else what the results of pairs lie side by side along.
 bool PairsLowering::find_groups(NestOfPairs& nest) const {
-  if (r_.p_.places.size() != 3 || r_.groups_.size() != 3) return false;
+  if (r_.groups_.size() != 3) return false;
   for (int g = 0; g < 3; ++g) {
     const Group& group = r_.groups_[static_cast<std::size_t>(g)];
     if (!group.pieces.empty()) return false;
-    (!group.reduced ? nest.row : group.level == 1 ? nest.column : nest.step) = g;
+    const bool along = group.reduced ? group.level == 1 : stores_pairs() && lies_along(g);
+    (along ? nest.column : !group.reduced ? nest.row : nest.step) = g;
   }
   return nest.row >= 0 && nest.column >= 0 && nest.step >= 0;
+}
+
+/// Whether results of pairs are all that the region has.
+bool PairsLowering::stores_pairs() const { return r_.p_.places.size() == 2; }
+
+/// Whether the first output lies along a group, element by element.
+bool PairsLowering::lies_along(int group) const {
+  return r_.p_.outputs.front().at.coef(r_.groups_[static_cast<std::size_t>(group)].last) == 1;
+}
+
+/// Adjacent columns that are stored as one: a few, where whatever lies along columns begins at multiples of
+/// as many.
+int PairsLowering::stored_as_one(const NestOfPairs& nest) const {
+  const Group& column = r_.groups_[static_cast<std::size_t>(nest.column)];
+  if (column.extent % kStoredAsOne != 0) return 1;
+  const auto whole = [&](const Index& at) {
+    return at.coef(column.last) == 1 && at.c % kStoredAsOne == 0 &&
+           std::ranges::all_of(std::span(at.terms, static_cast<std::size_t>(at.n)), [&](const Term& term) {
+             return term.atom < r_.p_.space.axis_count() &&
+                    ((column.axes >> term.atom & 1) != 0 || term.coef % kStoredAsOne == 0);
+           });
+  };
+  const bool stores = std::ranges::all_of(
+      r_.p_.outputs, [&](const Pulled::Output& o) { return !o.placed && o.behind == 0 && whole(o.at); });
+  const bool loads = std::ranges::any_of(r_.p_.entries, [&](const Entry& e) {
+    return e.kind == Entry::Kind::Load && e.index.coef(column.last) == 1;
+  });
+  return stores && (!loads || r_.loads_along(column) == kStoredAsOne) ? kStoredAsOne : 1;
 }
 
 /// Whether there is one reduction along k, and few along columns, all of Float32.
@@ -163,15 +194,15 @@ bool PairsLowering::find_reductions(NestOfPairs& nest) const {
     const Op op = r_.op_of(r);
     const ir::Fold fold = ir::info(op).fold;
     if (computed_type(entry(r.entry).in[0]) != DType::Float32) return false;
-    if (r.phase == 1) {
-      if (kept_of(fold) == Kept::None || nest.kept.size() == kMostReductions) return false;
+    if (r.phase > 0) {
+      if (stores_pairs() || kept_of(fold) == Kept::None || nest.kept.size() == kMostReductions) return false;
       nest.kept.push_back(r.entry);
       continue;
     }
     if (nest.r != kNoEntry || has_position(op) || fold == ir::Fold::LogAddExp) return false;
     nest.r = r.entry;
   }
-  return nest.r != kNoEntry && !nest.kept.empty();
+  return nest.r != kNoEntry && nest.kept.empty() == stores_pairs();
 }
 
 /// False where there is too little work for the tiles of all multiprocessors.
@@ -180,6 +211,7 @@ bool PairsLowering::choose_tile(NestOfPairs& nest) const {
   const Across& tile = across(columns);
   nest.threads = tile.threads;
   nest.each = tile.each;
+  if (stores_pairs() && nest.each % kStoredAsOne == 0) nest.store = stored_as_one(nest);
   const std::int64_t blocks = ceil_div(rows, tile_rows(nest, rows)),
                      tiles = ceil_div(columns, tile_columns(nest));
   const std::int64_t processors = r_.target_.threads;
@@ -199,7 +231,8 @@ std::optional<NestOfPairs> PairsLowering::find() const {
   const schedule::Target& t = r_.target_;
   const Pulled& p = r_.p_;
   if (!t.gpu || t.strict || t.exact || t.templates < schedule::Target::Templates::Few ||
-      r_.s_.form != Form::Nest || p.space.has_values() || !p.links.empty())
+      p.space.has_values() || !p.links.empty() || p.outputs.empty() ||
+      (stores_pairs() ? !r_.scans_.empty() || !p.loops.empty() : r_.s_.form != Form::Nest))
     return std::nullopt;
   NestOfPairs nest;
   const auto top = static_cast<int>(p.places.size()) - 1;
@@ -322,6 +355,25 @@ kernel::Hook PairsLowering::finish_hook() {
   return h;
 }
 
+/// Stores what is made of the results of a thread's adjacent columns.
+kernel::Hook PairsLowering::store_hook() {
+  const NestOfPairs& n = *r_.pairs_;
+  r_.phase_ = 1;
+  kernel::Hook h = begin("store_pairs", {{n.row, Size::kGivenRow}, {n.column, Size::kGivenColumn}});
+  h.buffers.push_back(
+      r_.new_buffer({BufferDecl::Role::In, DType::Float32, 4}, {BufferSource::Kind::Scratch, 0, 0}));
+  r_.s_.lanes = n.store;
+  r_.s_.steps = 1;
+  const E first = r_.axis_[static_cast<std::size_t>(n.column)];
+  h.body.push_back(r_.lane_loop({first, r_.konst(n.store)}, {n.column}, [&](Body& body) {
+    r_.memo_[n.r] = kernel::cast(r_.load(h.buffers.back(), DType::Float32, r_.lane_), computed_type(n.r));
+    r_.store_level(body, r_.phase_);
+  }));
+  r_.s_.lanes = 1;
+  r_.s_.steps = 0;
+  return h;
+}
+
 // ---- the kernel
 
 void PairsLowering::add_constants(kernel::Template& t, bool x_by_k, bool y_by_k) const {
@@ -333,6 +385,7 @@ void PairsLowering::add_constants(kernel::Template& t, bool x_by_k, bool y_by_k)
               {"kDepth", extent(n.step) <= kFewSteps ? kFewSteps : kSteps},
               {"kEachM", kEachRow},
               {"kEachN", n.each},
+              {"kByWords", n.kept.empty() ? n.store > 1 : n.each % kStoredAsOne == 0, true},
               {"kBlocks", resident(n, extent(n.row))},
               {"kXByK", x_by_k, true},
               {"kYByK", y_by_k, true},
@@ -342,8 +395,9 @@ void PairsLowering::add_constants(kernel::Template& t, bool x_by_k, bool y_by_k)
                            : acc.monoid == Monoid::Min ? 2
                                                        : 0},
               {"kCut", n.cut, true},
-              {"kStart", bits_of(kernel::identity(acc))},
-              {"kReductions", static_cast<std::int64_t>(n.kept.size())}};
+              {"kStart", bits_of(kernel::identity(acc))}};
+  if (n.kept.empty()) return t.config.push_back({"kStore", n.store});
+  t.config.push_back({"kReductions", static_cast<std::int64_t>(n.kept.size())});
   for (std::size_t i = 0; i < kMostReductions; ++i) {
     const Reduction& r = r_.reduction(n.kept[std::min(i, n.kept.size() - 1)]);
     const AccDecl& a = r_.k_.accs[r.acc];
@@ -357,10 +411,14 @@ void PairsLowering::add_constants(kernel::Template& t, bool x_by_k, bool y_by_k)
 kernel::Template PairsLowering::main_loop() {
   const NestOfPairs& n = *r_.pairs_;
   const bool x_by_k = adjacent_along(n.x, n.step), y_by_k = adjacent_along(n.y, n.step);
-  kernel::Template t{"nest_pairs", DType::Float32, {}, {}};
+  kernel::Template t{n.kept.empty() ? "nest_stored" : "nest_pairs", DType::Float32, {}, {}};
   add_constants(t, x_by_k, y_by_k);
   t.hooks = {side_hook("x_values", n.x, n.row, x_by_k), side_hook("y_values", n.y, n.column, y_by_k),
              combined_hook()};
+  if (n.kept.empty()) {
+    t.hooks.push_back(store_hook());
+    return t;
+  }
   for (std::size_t i = 0; i < kMostReductions; ++i) t.hooks.push_back(value_hook(i));
   t.hooks.push_back(partials_hook());
   t.hooks.push_back(finish_hook());
@@ -380,7 +438,7 @@ void PairsLowering::build() {
   out.head.resize(sizeof head);
   std::memcpy(out.head.data(), &head, sizeof head);
   out.grid = ceil_div(extent(n.row), tile_rows(n, extent(n.row)));
-  out.finish_grid = n.parts > 1 ? out.grid : 0;
+  out.finish_grid = n.parts > 1 && !n.kept.empty() ? out.grid : 0;
   out.shape.emplace();
   out.shape->grid[0] = static_cast<std::uint32_t>(out.grid * n.parts);
   out.shape->block[0] = static_cast<std::uint32_t>(block);

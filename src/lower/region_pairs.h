@@ -20,6 +20,7 @@ class PairsLowering {
 
  private:
   using Size = RegionLowering::Size;
+  using Body = RegionLowering::Body;
   using Coordinates = std::initializer_list<std::pair<int, Size>>;
 
   std::int64_t extent(int group) const { return r_.groups_[static_cast<std::size_t>(group)].extent; }
@@ -28,6 +29,8 @@ class PairsLowering {
   std::optional<unsigned> changes_along(EntryId id) const;
   bool find_sides(EntryId id, NestOfPairs& nest) const;
   bool find_groups(NestOfPairs& nest) const, find_reductions(NestOfPairs& nest) const;
+  bool stores_pairs() const, lies_along(int group) const;
+  int stored_as_one(const NestOfPairs& nest) const;
   bool choose_tile(NestOfPairs& nest) const;
   bool adjacent_along(EntryId id, int group) const;
   int run_of(int group, bool by_k) const;
@@ -36,6 +39,7 @@ class PairsLowering {
   E given_to(kernel::Hook& hook);
   kernel::Hook side_hook(const char* name, EntryId side, int group, bool by_k);
   kernel::Hook combined_hook(), value_hook(std::size_t which), partials_hook(), finish_hook();
+  kernel::Hook store_hook();
   kernel::Template main_loop();
   void add_constants(kernel::Template& t, bool x_by_k, bool y_by_k) const;
 

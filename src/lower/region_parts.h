@@ -93,9 +93,10 @@ inline std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1
 struct NestOfPairs {
   EntryId x = kNoEntry, y = kNoEntry;    // of rows and of columns
   EntryId r = kNoEntry;                  // what is reduced of both along steps
-  std::vector<EntryId> kept;             // what is reduced of that along columns
+  std::vector<EntryId> kept;             // what is reduced of that along columns; none: it is stored
   int row = -1, column = -1, step = -1;  // groups
   int threads = 0, each = 0;             // of a tile: threads along columns, and columns of each
+  int store = 1;                         // adjacent columns that are stored at a time
   bool cut = false;                      // r is a sum of parts
   std::int64_t parts = 1;                // of the columns, each a block's
 };

@@ -35,7 +35,7 @@ class Arranger {
   Renumbering run() {
     arranged_.assign(g_.size(), {});
     for (NodeId id = 0; id < g_.size(); ++id)
-      if (ir::is_reduce(g_[id].op) && !nested_.contains(id)) find_below(g_[id]);
+      if (ir::is_reduce(g_[id].op) && !nested_.contains(id) && !nested_.is_stored(id)) find_below(g_[id]);
     return rebuild(g_, [&](NodeId id, GraphNode n) {
       for (std::size_t k = 0; k < std::min(n.in.size(), arranged_[id].size()); ++k)
         if (arranged_[id][k].wanted) n.in[k] = arrange(n.in[k], n.loc, arranged_[id][k]);

@@ -60,15 +60,41 @@ bool NestedPairs::reduces_columns(NodeId reader, std::size_t axis) const {
   return true;
 }
 
-bool NestedPairs::contains(NodeId id, bool picks) const {
-  const GraphNode& n = g_[id];
+/// Whether there are so many results of pairs, in one axis of rows and one of columns: other axes would be a
+/// batch's, of which columns have a matrix each.
+bool NestedPairs::is_large(const GraphNode& n) const {
   if (costs_.results == 0 || (n.dtype != DType::Float32 && !is_half(n.dtype))) return false;
   const std::optional<std::size_t> axis = last_axis(n.dims);
-  if (!axis) return false;
+  if (!axis || std::ranges::count_if(n.dims, [](std::int64_t d) { return d > 1; }) != 2) return false;
   const std::int64_t columns = n.dims[*axis];
-  // One axis of rows: others would be a batch's, of which columns have a matrix each.
-  if (std::ranges::count_if(n.dims, [](std::int64_t d) { return d > 1; }) != 2) return false;
-  if (columns < kLeastColumns || n.numel / columns < costs_.rows || n.numel < costs_.results) return false;
+  return columns >= kLeastColumns && n.numel / columns >= costs_.rows && n.numel >= costs_.results;
+}
+
+bool NestedPairs::is_map(NodeId reader, const GraphNode& of) const {
+  const GraphNode& r = g_[reader];
+  return r.numel == of.numel && (ir::is_elementwise(r.op) || r.op == Op::reshape);
+}
+
+bool NestedPairs::is_stored(NodeId id) const {
+  const GraphNode& n = g_[id];
+  if (!ir::is_reduce(n.op) || ir::has(n.op, ir::POSITION) || n.op == Op::reduce_logaddexp || !is_large(n) ||
+      g_[n.in[0]].numel < kLeastTerms * n.numel)
+    return false;
+  std::vector<NodeId> maps{id};
+  for (std::size_t at = 0; at < maps.size(); ++at) {
+    if (maps.size() > kMostMaps) return false;
+    for (const NodeId reader : readers_[maps[at]]) {
+      if (!is_map(reader, n)) return false;
+      if (std::ranges::count(maps, reader) == 0) maps.push_back(reader);
+    }
+  }
+  return true;
+}
+
+bool NestedPairs::contains(NodeId id, bool picks) const {
+  const GraphNode& n = g_[id];
+  if (!is_large(n)) return false;
+  const std::int64_t columns = n.dims[*last_axis(n.dims)];
   std::vector<NodeId> maps{id}, results;
   for (std::size_t at = 0; at < maps.size(); ++at) {
     const NodeId map = maps[at];
@@ -79,8 +105,7 @@ bool NestedPairs::contains(NodeId id, bool picks) const {
       const bool found = std::ranges::count(maps, reader) > 0 || std::ranges::count(results, reader) > 0;
       if (found) continue;
       const GraphNode& r = g_[reader];
-      const bool is_map = r.numel == n.numel && (ir::is_elementwise(r.op) || r.op == Op::reshape);
-      if (is_map)
+      if (is_map(reader, n))
         maps.push_back(reader);
       else if (reduces_columns(reader, *last) || (picks && r.in[0] == map && is_pick(reader)))
         results.push_back(reader);

@@ -28,11 +28,15 @@ class NestedPairs {
   bool contains(NodeId id, bool picks = false) const;
   /// The same of a product of matrices with sums of no more terms than are worth it.
   bool is_product(NodeId id, bool picks = false) const;
+  /// Whether a reduction is of pairs and has results that are only stored, with what maps make of them.
+  bool is_stored(NodeId id) const;
   /// Whether a node picks one element of each row of an operand (…, n), along that axis.
   bool is_pick(NodeId id) const;
 
  private:
   bool reduces_columns(NodeId reader, std::size_t axis) const;
+  bool is_large(const GraphNode& n) const;
+  bool is_map(NodeId reader, const GraphNode& of) const;
 
   const Graph& g_;
   const NestCosts costs_;

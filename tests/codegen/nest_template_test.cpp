@@ -16,6 +16,21 @@ using ir::GraphBuilder;
 using ir::NodeId;
 using ir::Op;
 
+/// The only kernel of a graph, where one is worth anything.
+lower::Lowered lower_alone(const plan::Graph& graph, int architecture, bool exact) {
+  schedule::Target target;
+  target.gpu = true;
+  target.exact = exact;
+  target.threads = 132;
+  target.architecture = architecture;
+  target.launch_ns = 1e9;
+  target.templates =
+      architecture >= 80 ? schedule::Target::Templates::Few : schedule::Target::Templates::None;
+  const plan::Regions regions = plan::fuse(graph, target);
+  EXPECT_EQ(regions.regions.size(), 1u);
+  return lower::lower(graph, regions, regions.regions[0], target);
+}
+
 /// The position of the least sum over k of |x[i, k] - y[j, k]|, of each i.
 struct Nearest : GraphBuilder {
   Nearest(std::int64_t rows, std::int64_t terms, std::int64_t columns, DType type = DType::Float32) {
@@ -26,18 +41,19 @@ struct Nearest : GraphBuilder {
   }
 
   lower::Lowered lowered(int architecture = 90, bool exact = false) {
-    schedule::Target target;
-    target.gpu = true;
-    target.exact = exact;
-    target.threads = 132;
-    target.architecture = architecture;
-    target.launch_ns = 1e9;  // one kernel is worth anything
-    target.templates =
-        architecture >= 80 ? schedule::Target::Templates::Few : schedule::Target::Templates::None;
-    const plan::Regions regions = plan::fuse(graph, target);
-    EXPECT_EQ(regions.regions.size(), 1u);
-    return lower::lower(graph, regions, regions.regions[0], target);
+    return lower_alone(graph, architecture, exact);
   }
+};
+
+/// The sums over k of |x[i, k] - y[j, k]| themselves.
+struct Distances : GraphBuilder {
+  Distances(std::int64_t rows, std::int64_t terms, std::int64_t columns, DType type = DType::Float32) {
+    const auto wide = [&](NodeId x) { return is_half(type) ? cast(x, DType::Float32) : x; };
+    const NodeId x = wide(leaf(type, {rows, 1, terms})), y = wide(leaf(type, {1, columns, terms}));
+    const NodeId sums = reduce(Op::reduce_sum, op(Op::abs, {op(Op::subtract, {x, y})}), 4);
+    root(is_half(type) ? cast(sums, type) : sums);
+  }
+  lower::Lowered lowered(int architecture = 90) { return lower_alone(graph, architecture, false); }
 };
 
 std::int64_t constant_of(const lower::Lowered& l, const std::string& name) {
@@ -67,6 +83,21 @@ TEST(NestTemplates, TilesAreAsWideAsRowsFill) {
   EXPECT_EQ(few.finish_grid, few.grid);
 }
 
+TEST(NestTemplates, ResultsOfPairsAreStored) {
+  const lower::Lowered l = Distances(1 << 16, 40, 1000).lowered();
+  kernel::verify(l.kernel);
+  ASSERT_TRUE(l.kernel.main_loop);
+  EXPECT_EQ(l.kernel.main_loop->name, "nest_stored");
+  EXPECT_EQ(l.finish_grid, 0);
+  EXPECT_EQ(constant_of(l, "kStore"), 4);
+  EXPECT_EQ(constant_of(Distances(1 << 16, 40, 1001).lowered(), "kStore"), 1) << "rows begin anywhere";
+  EXPECT_EQ(constant_of(Distances(1 << 16, 40, 100).lowered(), "kStore"), 1) << "a thread has strips";
+  EXPECT_FALSE(Distances(64, 40, 1000).lowered().kernel.main_loop);
+  EXPECT_FALSE(Distances(1 << 16, 40, 8).lowered().kernel.main_loop);
+  EXPECT_FALSE(Distances(1 << 16, 2, 1000).lowered().kernel.main_loop);
+  EXPECT_FALSE(Distances(1 << 16, 40, 1000).lowered(75).kernel.main_loop);
+}
+
 TEST(NestTemplates, SizesAreNoPartOfTheKey) {
   const Hash128 key = kernel::hash(Nearest(1 << 16, 40, 1024).lowered().kernel);
   EXPECT_EQ(key, kernel::hash(Nearest(1 << 16, 56, 4096).lowered().kernel));
@@ -80,15 +111,17 @@ TEST(NestTemplates, TilesFitRegisters) {
   for (const auto& [columns, terms] :
        {std::pair{16, 40}, {33, 40}, {40, 40}, {64, 40}, {100, 70}, {32, 40}, {1000, 40}, {1000, 70}}) {
     SCOPED_TRACE(::testing::Message() << columns << " columns, " << terms << " terms");
-    const lower::Lowered l = Nearest(1 << 16, terms, columns, DType::BFloat16).lowered();
-    cuda::CompileOptions options;
-    options.fmad = false;
-    options.extra = {"--ptxas-options=-v"};
-    const std::string log =
-        cuda::compile(emit_cuda(l.kernel, "kiln_test"), "kiln_test", cuda::Arch{9, 0}, options).log;
-    const std::size_t end = log.find(" bytes spill stores");
-    ASSERT_NE(end, std::string::npos) << log;
-    EXPECT_LE(std::stoi(log.substr(log.rfind(' ', end - 1))), 128) << log;
+    for (const lower::Lowered& l : {Nearest(1 << 16, terms, columns, DType::BFloat16).lowered(),
+                                    Distances(1 << 16, terms, columns, DType::BFloat16).lowered()}) {
+      cuda::CompileOptions options;
+      options.fmad = false;
+      options.extra = {"--ptxas-options=-v"};
+      const std::string log =
+          cuda::compile(emit_cuda(l.kernel, "kiln_test"), "kiln_test", cuda::Arch{9, 0}, options).log;
+      const std::size_t end = log.find(" bytes spill stores");
+      ASSERT_NE(end, std::string::npos) << log;
+      EXPECT_LE(std::stoi(log.substr(log.rfind(' ', end - 1))), 128) << log;
+    }
   }
 }
 

@@ -80,7 +80,7 @@ TEST_F(GpuNests, RowsOfProducts) {
 
 TEST_F(GpuNests, ReductionsOfPairs) {
   if (!cuda::computes()) GTEST_SKIP() << "kernels do not run on this driver";
-  for (const Sizes& s : {Sizes{1100, 3, 128}, {1400, 70, 100}, {150, 8, 1001}}) {
+  for (const Sizes& s : {Sizes{1100, 3, 128}, {1400, 70, 100}, {150, 8, 1001}, {1100, 3, 1100}}) {
     one_kernel(differences(DType::Float32, s), [](const Tensor& d) { return argmin(sum(abs(d), 2), 1); });
     one_kernel(differences(DType::BFloat16, s), [](const Tensor& d) { return argmax(min(d * d, 2), 1); });
     one_kernel(differences(DType::Float32, s), [](const Tensor& d) { return min(max(d, 2) + 1, 1); });
@@ -93,6 +93,23 @@ TEST_F(GpuNests, TermsMayHaveWeights) {
   one_kernel(differences(DType::Float32, s), [&](const Tensor& d) {
     return argmin(sum(d * d * numbers({s.terms}, DType::Float32, 5), 2), 1);
   });
+}
+
+/// Results of pairs that are stored, with what maps make of them, in rows of vectors and in rows that begin
+/// anywhere.
+TEST_F(GpuNests, TheResultsOfPairsMayBeStored) {
+  if (!cuda::computes()) GTEST_SKIP() << "kernels do not run on this driver";
+  for (const Sizes& s : {Sizes{1100, 9, 128}, {1400, 70, 100}, {250, 8, 1001}, {4000, 12, 33}}) {
+    const Sizes all = busy(s);
+    one_kernel(differences(DType::Float32, s), [](const Tensor& d) { return sum(abs(d), 2); });
+    one_kernel(differences(DType::BFloat16, s),
+               [](const Tensor& d) { return astype(max(d * d, 2), DType::BFloat16); });
+    one_kernel(differences(DType::Float32, s), [&](const Tensor& d) {
+      return min(d, 2) * 2 - numbers({all.columns}, DType::Float32, 3) -
+             numbers({all.rows, 1}, DType::Float32, 7);
+    });
+    one_kernel(differences(DType::Float32, s), [](const Tensor& d) { return sum(d, 2) > 3; });
+  }
 }
 
 /// Columns of each matrix of a batch.
@@ -147,15 +164,17 @@ TEST_F(GpuNests, AMeanOfAllRowsIsAnotherKernel) {
 TEST_F(GpuNests, TheFirstOfEqualValuesIsFoundAndTheFirstThatIsNoNumber) {
   if (!cuda::computes()) GTEST_SKIP() << "kernels do not run on this driver";
   const float none = std::numeric_limits<float>::quiet_NaN();
-  const auto values = [&] {
-    Tensor x = numbers({busy({1100, 8, 130}).rows, 8}, DType::Float32),
-           y = numbers({8, 130}, DType::Float32, 0);
-    x = where(x == 7, none, x);
-    return matmul(x.eval(), where(numbers({8, 130}, DType::Float32, 1) == 29, none, y).eval());
-  };
-  one_kernel(values, [](const Tensor& y) { return argmin(y, 1); });
-  one_kernel(values, [](const Tensor& y) { return argmax(y, 1); });
-  one_kernel(values, [](const Tensor& y) { return max(y, 1); });
+  for (const std::int64_t columns : {130, 1100}) {
+    const auto values = [&] {
+      Tensor x = numbers({busy({1100, 8, columns}).rows, 8}, DType::Float32),
+             y = numbers({8, columns}, DType::Float32, 0);
+      x = where(x == 7, none, x);
+      return matmul(x.eval(), where(numbers({8, columns}, DType::Float32, 1) == 29, none, y).eval());
+    };
+    one_kernel(values, [](const Tensor& y) { return argmin(y, 1); });
+    one_kernel(values, [](const Tensor& y) { return argmax(y, 1); });
+    one_kernel(values, [](const Tensor& y) { return max(y, 1); });
+  }
 }
 
 /// What is made of a row's results for its elements, reductions of columns, and values that are stored.

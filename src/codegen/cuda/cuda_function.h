@@ -40,6 +40,8 @@ class CudaEmitter {
   /// A hook of a kernel with a main loop: the kernel's body is the hook's, `results` are the hook's. `given`:
   /// for each buffer whether it comes with calls. `name`: of its function, where hooks share theirs.
   void reads_fixed_operands(bool fixed) { fixed_ = fixed; }
+  /// The result of that hook becomes a greatest or least value, or is one to which something is added.
+  void combines(const kernel::Hook& hook, bool extreme);
   std::string hook(const kernel::Hook& hook, const std::string& name, const std::vector<bool>& given);
   std::string choice_of_hooks(const kernel::Hook& hook, const std::vector<std::string>& names) const;
   const CudaPreludes& preludes() const { return facts_.preludes; }
@@ -292,6 +294,7 @@ class CudaEmitter {
   // ---- state
   const Kernel& k_;
   const CudaFacts facts_;
+  std::vector<ExprId> combined_;  // what a hook adds to what comes with a call, or compares with it
   kernel::Placement at_;
   const kernel::ExprPool& pool_;
   std::string symbol_;

@@ -17,6 +17,7 @@
 namespace kiln::codegen {
 namespace {
 
+using kernel::ExprId;
 using kernel::Hook;
 using kernel::Template;
 
@@ -93,6 +94,14 @@ TemplateText of_product(const char* name, std::vector<const char*> before, std::
   return {name, std::move(before), "Product product", std::move(main), "run_product"};
 }
 
+TemplateText of_nest(const char* name, std::vector<const char*> before, std::vector<const char*> main,
+                     int counters) {
+  TemplateText text{name, std::move(before), "NestShape shape", std::move(main), "run_nest"};
+  text.counters = counters;
+  text.reduces = true;
+  return text;
+}
+
 const std::vector<TemplateText>& all_templates() {
   namespace t = templates;
   static const std::vector<TemplateText> all = {
@@ -139,15 +148,8 @@ const std::vector<TemplateText>& all_templates() {
        2},
       {"pair_added", {t::pair_sums}, "PairShape shape", {t::pair_added}, "run_pair_added"},
       {"pair_flags", {t::pair_sums}, "PairShape shape", {t::pair_finite, t::pair_flags}, "run_pair_flags"},
-      {"nest_pairs",
-       {t::finish, t::nest_head},
-       "NestShape shape",
-       {t::nest_pairs},
-       "run_nest",
-       0,
-       0,
-       1,
-       true},
+      of_nest("nest_pairs", {t::finish, t::nest_head}, {t::nest_tiles, t::nest_rows, t::nest_pairs}, 1),
+      of_nest("nest_stored", {t::nest_head}, {t::nest_tiles, t::nest_stores, t::nest_pairs}, 0),
   };
   return all;
 }
@@ -221,11 +223,12 @@ std::vector<bool> given_buffers(const Kernel& kernel) {
 
 /// How many elements the arrays of a hook's calls have: a run of an operand's, or columns of the result.
 static const char* length_of_arrays(const Hook& hook) {
-  return hook.name == "b_value"    ? "Config::kRun"
-         : hook.name == "x_values" ? "Config::kXRun"
-         : hook.name == "y_values" ? "Config::kYRun"
-         : hook.name == "finish"   ? "Config::kFinish"
-                                   : "Config::kWidth";
+  return hook.name == "b_value"       ? "Config::kRun"
+         : hook.name == "x_values"    ? "Config::kXRun"
+         : hook.name == "y_values"    ? "Config::kYRun"
+         : hook.name == "store_pairs" ? "Config::kStore"
+         : hook.name == "finish"      ? "Config::kFinish"
+                                      : "Config::kWidth";
 }
 
 /// The arrays that come with a hook's call, or that it fills.
@@ -293,6 +296,17 @@ std::string CudaEmitter::hook(const Hook& hook, const std::string& name, const s
              here().text, "}\n");
 }
 
+void CudaEmitter::combines(const Hook& hook, bool extreme) {
+  for (const ExprId result : hook.results) {
+    const kernel::ExprNode& n = pool_[result];
+    if (extreme)
+      combined_ = {result};
+    else if (n.prim == Prim::Add)
+      for (const ExprId operand : {n.a, n.b})
+        if (facts_.uses[operand] == 1) combined_.push_back(operand);
+  }
+}
+
 /// What a main loop calls where several hooks have one name: its first argument says which.
 std::string CudaEmitter::choice_of_hooks(const Hook& hook, const std::vector<std::string>& names) const {
   const HookHead head = hook_head(hook);
@@ -318,6 +332,7 @@ static std::string emit_hooks(const Kernel& kernel, const std::string& symbol, b
     own.body = h.body;
     CudaEmitter emitter(own, symbol, 1, h.results, marked);
     emitter.reads_fixed_operands(h.name == "epilogue" && kernel.main_loop->name == "product_wgmma");
+    if (h.name == "combined") emitter.combines(h, constant_of(*kernel.main_loop, "kExtreme", 0) != 0);
     out += emitter.hook(h, all.back(), given);
     if (alike > 1 && static_cast<std::ptrdiff_t>(all.size()) == alike) out += emitter.choice_of_hooks(h, all);
     p.add(emitter.preludes());

@@ -85,7 +85,8 @@ std::string CudaEmitter::spell(ExprId e, F operand) {
     return cat("index_div(", in[0], ", ", in[1], ", p", n.imm - 1, ')');
   const bool extreme = n.prim == Prim::Min || n.prim == Prim::Max;
   if (extreme && n.type == DType::Float32 && !k_.exact &&
-      (facts_.added[e] || is_number(n.a) || is_number(n.b)))  // the sign of a zero is not seen in a sum
+      (facts_.added[e] || std::ranges::count(combined_, e) > 0 || is_number(n.a) ||
+       is_number(n.b)))  // the sign of a zero is not seen in a sum
     return cat(n.prim == Prim::Min ? "least(" : "greatest(", in[0], ", ", in[1], ')');
   return cuda_primitive(n, pool_[n.prim == Prim::Select ? n.b : n.a].type, index, in[0], in[1], in[2]);
 }

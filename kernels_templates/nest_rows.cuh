@@ -1,0 +1,222 @@
+// Nests over pairs: of each row i what is reduced over all columns j of values that are made of r[i, j]
+// (nest_tiles.cuh). A block has kRows rows and goes along a part of the columns by tiles; the last block of
+// those rows combines what all parts know. A thread has what it knows of its rows in registers. Nothing of a
+// pair reaches memory.
+//
+// Config, beside that of tiles: kReductions of a row, at most 3, kKind0 and so on (below), and kBegin0 and so
+// on, the bits they begin with.
+//
+//   float value0(args, i, j, given) …        given: r; what is reduced over j
+//   float* partials(args)                    two words for each reduction, part and row
+//   void finish_row(args, i, at0, at1, at2, given)
+//                                            given: the results; at0 …: those that are positions
+//
+// Rows behind the last one are not stored; columns behind it change no extreme, and the first of equal ones
+// is wanted; sums leave them out.
+#pragma once
+
+template <class Op>
+struct NestExtreme {
+  float at;
+  __device__ __forceinline__ void begin(float start) { at = start; }
+  __device__ __forceinline__ void take(float x, int) { at = Op::of(x, at); }
+  __device__ __forceinline__ void join() { at = reduce_lanes<Op, kAlong>(at, 0xffffffffu); }
+  __device__ __forceinline__ Words<2> words() const { return {{at, 0.0f}}; }
+  __device__ __forceinline__ void merge(Words<2> other) { at = Op::of(other.at[0], at); }
+  __device__ __forceinline__ float value() const { return at; }
+  __device__ __forceinline__ int position() const { return 0; }
+};
+template <class Op>
+struct NestPosition {
+  Best<float, int> at;
+  __device__ __forceinline__ void begin(float start) { at = {start, 0x7fffffff}; }
+  __device__ __forceinline__ void take(float x, int column) { at = Op::then(at, x, column); }
+  __device__ __forceinline__ void join() { at = reduce_lanes<Op, kAlong>(at, 0xffffffffu); }
+  __device__ __forceinline__ Words<2> words() const { return {{at.value, __int_as_float(at.position)}}; }
+  __device__ __forceinline__ void merge(Words<2> other) {
+    at = Op::of(at, Best<float, int>{other.at[0], __float_as_int(other.at[1])});
+  }
+  __device__ __forceinline__ float value() const { return 0.0f; }
+  __device__ __forceinline__ int position() const { return int(found(at.position)); }
+};
+struct NestWeights {
+  typedef void Relative;
+  static __device__ __forceinline__ float weight(float d) { return exp2_flushed(d * 0x1.715476p+0f); }
+};
+struct NestLogSum {
+  Pair<float, float> at;
+  __device__ __forceinline__ void begin(float start) { at = {start, 0.0f}; }
+  __device__ __forceinline__ void join() { at = reduce_lanes<NestWeights, kAlong>(at, 0xffffffffu); }
+  __device__ __forceinline__ Words<2> words() const { return {{at.first, at.second}}; }
+  __device__ __forceinline__ void merge(Words<2> other) {
+    const float most = greatest(at.first, other.at[0]), base = base_of(most);
+    at = {most, at.second * NestWeights::weight(at.first - base) +
+                    other.at[1] * NestWeights::weight(other.at[0] - base)};
+  }
+  __device__ __forceinline__ float value() const { return at.first + logf(at.second); }
+  __device__ __forceinline__ int position() const { return 0; }
+};
+struct NestSum {
+  float at, lost;
+  __device__ __forceinline__ void begin(float start) { at = start, lost = 0.0f; }
+  __device__ __forceinline__ void join() {
+    at = reduce_lanes<Sum, kAlong>(compensated(at, lost), 0xffffffffu);
+  }
+  __device__ __forceinline__ Words<2> words() const { return {{at, 0.0f}}; }
+  __device__ __forceinline__ void merge(Words<2> other) { at += other.at[0]; }
+  __device__ __forceinline__ float value() const { return at; }
+  __device__ __forceinline__ int position() const { return 0; }
+};
+
+template <int Kind>
+struct NestState;  // mirrored by lower/region_pairs.cpp
+template <>
+struct NestState<0> : NestExtreme<Max> {};
+template <>
+struct NestState<1> : NestExtreme<Min> {};
+template <>
+struct NestState<2> : NestPosition<ArgMax> {};
+template <>
+struct NestState<3> : NestPosition<ArgMin> {};
+template <>
+struct NestState<4> : NestLogSum {};
+template <>
+struct NestState<5> : NestSum {};
+
+/// What a tile's columns of one row add to what is known of it; `left` of the tile exist.
+template <class State>
+__device__ __forceinline__ void take_columns(State& state, const float (&x)[kEachN], int first, int thread,
+                                             int) {
+#pragma unroll
+  for (int n = 0; n < kEachN; ++n)
+    state.take(x[n], first + place_in_tile<kEachN, Config::kColumns, kByWords>(thread, n));
+}
+__device__ __forceinline__ float there_or(float otherwise, float x, int thread, int n, int left) {
+  return place_in_tile<kEachN, Config::kColumns, kByWords>(thread, n) < left ? x : otherwise;
+}
+__device__ __forceinline__ void take_columns(NestState<4>& state, const float (&x)[kEachN], int, int thread,
+                                             int left) {
+  float there[kEachN];
+#pragma unroll
+  for (int n = 0; n < kEachN; ++n) there[n] = there_or(-__int_as_float(0x7f800000), x[n], thread, n, left);
+  state.at = with<NestWeights>(state.at, there);
+}
+__device__ __forceinline__ void take_columns(NestState<5>& state, const float (&x)[kEachN], int, int thread,
+                                             int left) {
+  float all = 0.0f;
+#pragma unroll
+  for (int n = 0; n < kEachN; ++n) all += there_or(0.0f, x[n], thread, n, left);
+  add_compensated(state.at, state.lost, all);
+}
+
+/// What a thread knows of its rows by reduction R; nothing, where there is no such.
+template <int R, bool There = (R < Config::kReductions)>
+struct NestReduction {
+  NestState<R == 0 ? Config::kKind0 : R == 1 ? Config::kKind1 : Config::kKind2> rows[kEachM];
+
+  __device__ __forceinline__ void begin() {
+    constexpr int kBegin = R == 0 ? Config::kBegin0 : R == 1 ? Config::kBegin1 : Config::kBegin2;
+#pragma unroll
+    for (int m = 0; m < kEachM; ++m) rows[m].begin(__int_as_float(kBegin));
+  }
+  static __device__ __forceinline__ float value_at(const Args& args, int i, int j,
+                                                   const float (&given)[1][1]) {
+    if constexpr (R == 0)
+      return value0(args, i, j, given);
+    else if constexpr (R == 1)
+      return value1(args, i, j, given);
+    else
+      return value2(args, i, j, given);
+  }
+  /// r of row m, which is i, and of a tile's columns from `column` on.
+  __device__ __forceinline__ void take(const Args& args, const float (&r)[kEachN], int m, int i, int column,
+                                       int thread) {
+    const int left = args.shape.columns - column;
+    float x[kEachN];
+#pragma unroll
+    for (int n = 0; n < kEachN; ++n) {
+      const float given[1][1] = {{r[n]}};
+      constexpr int kRun = Config::kYByK ? 1 : Config::kYRun;
+      const int at = place_in_tile<kEachN, Config::kColumns, kByWords>(thread, n);
+      x[n] = value_at(args, i, column + (at < left ? at : left - kRun + at % kRun), given);
+    }
+    take_columns(rows[m], x, column, thread, left);
+  }
+  __device__ __forceinline__ void join(int m) { rows[m].join(); }
+  __device__ __forceinline__ Words<2> words(int m) const { return rows[m].words(); }
+  __device__ __forceinline__ void merge(int m, Words<2> other) { rows[m].merge(other); }
+  __device__ __forceinline__ float value(int m) const { return rows[m].value(); }
+  __device__ __forceinline__ int position(int m) const { return rows[m].position(); }
+};
+template <int R>
+struct NestReduction<R, false> {
+  __device__ __forceinline__ void begin() {}
+  __device__ __forceinline__ void take(const Args&, const float (&)[kEachN], int, int, int, int) {}
+  __device__ __forceinline__ void join(int) {}
+  __device__ __forceinline__ Words<2> words(int) const { return {}; }
+  __device__ __forceinline__ void merge(int, Words<2>) {}
+  __device__ __forceinline__ float value(int) const { return 0.0f; }
+  __device__ __forceinline__ int position(int) const { return 0; }
+};
+
+/// All that a thread knows of its rows.
+struct NestRows {
+  NestReduction<0> first;
+  NestReduction<1> second;
+  NestReduction<2> third;
+
+  __device__ __forceinline__ void begin() { first.begin(), second.begin(), third.begin(); }
+  __device__ __forceinline__ void take(const Args& args, const float (&r)[kEachM][kEachN],
+                                       const NestPlace& at, int column) {
+#pragma unroll
+    for (int m = 0; m < kEachM; ++m) {
+      const int i = min_of(at.row_at(m), args.shape.rows - 1);
+      first.take(args, r[m], m, i, column, at.column);
+      second.take(args, r[m], m, i, column, at.column);
+      third.take(args, r[m], m, i, column, at.column);
+    }
+  }
+  __device__ __forceinline__ void finish(const Args& args, int m, int i) const {
+    const float given[3][1] = {{first.value(m)}, {second.value(m)}, {third.value(m)}};
+    finish_row(args, i, first.position(m), second.position(m), third.position(m), given);
+  }
+  /// Two words of a reduction, of a part of the columns.
+  static __device__ __forceinline__ Words<2>& kept(const Args& args, int reduction, int part, int i) {
+    const NestShape& shape = args.shape;
+    return words_at<2>(partials(args) + 2 * (int64(reduction * shape.parts + part) * shape.rows + i));
+  }
+  /// Stores the rows' results, or what this block knows of them; the last block of these rows combines that.
+  __device__ __forceinline__ void end(const Args& args, const NestPlace& at) {
+    store(args, at);
+    if (args.shape.parts > 1 && last_of(args.counters + at.row_block, args.shape.parts)) combine(args, at);
+  }
+  __device__ __forceinline__ void store(const Args& args, const NestPlace& at) {
+#pragma unroll
+    for (int m = 0; m < kEachM; ++m) {
+      first.join(m), second.join(m), third.join(m);
+      const int i = at.row_at(m);
+      if (at.column != 0 || i >= args.shape.rows) continue;
+      if (args.shape.parts == 1) {
+        finish(args, m, i);
+        continue;
+      }
+      kept(args, 0, at.part, i) = first.words(m);
+      if (Config::kReductions > 1) kept(args, 1, at.part, i) = second.words(m);
+      if (Config::kReductions > 2) kept(args, 2, at.part, i) = third.words(m);
+    }
+  }
+  /// Stores the results of the block's rows, of which all parts are kept.
+  __device__ __forceinline__ void combine(const Args& args, const NestPlace& at) {
+    for (int row = threadIdx.x; row < Config::kRows && at.first_row + row < args.shape.rows;
+         row += kThreads) {
+      const int i = at.first_row + row;
+      begin();
+      for (int part = 0; part < args.shape.parts; ++part) {
+        first.merge(0, kept(args, 0, part, i));
+        if (Config::kReductions > 1) second.merge(0, kept(args, 1, part, i));
+        if (Config::kReductions > 2) third.merge(0, kept(args, 2, part, i));
+      }
+      finish(args, 0, i);
+    }
+  }
+};
