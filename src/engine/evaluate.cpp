@@ -22,6 +22,7 @@
 #include "inspect/check_values.h"
 #include "inspect/compile_budget.h"
 #include "inspect/explain.h"
+#include "inspect/kernel_difference.h"
 #include "inspect/plan_difference.h"
 #include "inspect/statistics.h"
 #include "inspect/timeline.h"
@@ -573,6 +574,7 @@ void clear_memory_caches() {
   engine::clear_plan_cache();
   engine::clear_kernel_cache();
   engine::clear_verdicts();
+  engine::forget_new_kernels();
 }
 
 }  // namespace kiln

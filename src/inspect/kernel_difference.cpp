@@ -69,6 +69,15 @@ KernelDifference difference(const Lines& now, const Lines& was) {
   return {field_of(new_line), new_line, old_line};
 }
 
+struct NewKernels {
+  std::mutex mutex;
+  std::map<std::string, std::vector<Lines>> by_label;
+};
+NewKernels& new_kernels() {
+  static NewKernels* const kept = new NewKernels;  // detached threads may evaluate during exit
+  return *kept;
+}
+
 }  // namespace
 
 KernelDifference kernel_difference(const std::string& now, const std::string& was) {
@@ -76,15 +85,11 @@ KernelDifference kernel_difference(const std::string& now, const std::string& wa
 }
 
 KernelDifference note_new_kernel(const kernel::Kernel& kernel) {
-  struct Kept {
-    std::mutex mutex;
-    std::map<std::string, std::vector<Lines>> by_label;
-  };
-  static Kept* const kept = new Kept;  // detached threads may evaluate during exit
   Lines lines = lines_of(kernel::print(kernel));
-  const std::lock_guard lock(kept->mutex);
-  if (kept->by_label.size() >= kMostLabels && !kept->by_label.contains(kernel.label)) return {};
-  std::vector<Lines>& others = kept->by_label[kernel.label];
+  NewKernels& kept = new_kernels();
+  const std::lock_guard lock(kept.mutex);
+  if (kept.by_label.size() >= kMostLabels && !kept.by_label.contains(kernel.label)) return {};
+  std::vector<Lines>& others = kept.by_label[kernel.label];
   const auto nearest = std::max_element(others.begin(), others.end(), [&](const Lines& a, const Lines& b) {
     return shared_lines(lines, a) < shared_lines(lines, b);
   });
@@ -92,6 +97,12 @@ KernelDifference note_new_kernel(const kernel::Kernel& kernel) {
   if (others.size() == kMostOfALabel) others.erase(others.begin());
   others.push_back(std::move(lines));
   return out;
+}
+
+void forget_new_kernels() {
+  NewKernels& kept = new_kernels();
+  const std::lock_guard lock(kept.mutex);
+  kept.by_label.clear();
 }
 
 }  // namespace kiln::engine

@@ -18,4 +18,7 @@ KernelDifference kernel_difference(const std::string& now, const std::string& wa
 /// same label which shares the most lines with it. Nothing: it is the first.
 KernelDifference note_new_kernel(const kernel::Kernel& kernel);
 
+/// Forgets them: kernels that no cache has any more are nobody's neighbours.
+void forget_new_kernels();
+
 }  // namespace kiln::engine
