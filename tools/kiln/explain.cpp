@@ -148,15 +148,24 @@ bool print_difference(const std::string& line, const FusionReport& a, const Fusi
   return any;
 }
 
+void print_alone(const std::string& line, const std::string& file, const FusionReport& r) {
+  const auto counted = [](int n, const char* what) {
+    return std::to_string(n) + " " + what + (n == 1 ? "" : "s");
+  };
+  std::printf("%s\n  only in %s: %s, %s\n", line.c_str(), file.c_str(),
+              counted(r.after.kernels, "kernel").c_str(),
+              counted(r.after.library_calls, "library call").c_str());
+}
+
 void diff(const std::string& before, const std::string& after) {
   const std::vector<FusionReport> a = read_reports(before), b = read_reports(after);
   const auto of_a = by_line(a), of_b = by_line(b);
   int changed = 0;
+  std::size_t plans = of_b.size();
   for (const auto& [line, report] : of_b) {
     const auto old = of_a.find(line);
     if (old == of_a.end()) {
-      std::printf("%s\n  only in %s: %d kernels, %d library calls\n", line.first.c_str(), after.c_str(),
-                  report->after.kernels, report->after.library_calls);
+      print_alone(line.first, after, *report);
       ++changed;
     } else {
       changed += print_difference(line.first, *old->second, *report);
@@ -164,11 +173,11 @@ void diff(const std::string& before, const std::string& after) {
   }
   for (const auto& [line, report] : of_a)
     if (!of_b.contains(line)) {
-      std::printf("%s\n  only in %s: %d kernels, %d library calls\n", line.first.c_str(), before.c_str(),
-                  report->after.kernels, report->after.library_calls);
+      ++plans;
+      print_alone(line.first, before, *report);
       ++changed;
     }
-  std::printf("%d of %zu plans differ\n", changed, std::max(a.size(), b.size()));
+  std::printf("%d of %zu plans differ\n", changed, plans);
 }
 
 }  // namespace
