@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <fstream>
 #include <functional>
+#include <set>
 #include <string>
 
 namespace kiln {
@@ -298,6 +299,31 @@ TEST_F(Explain, StoredValuesHaveAReason) {
   };
   EXPECT_EQ(why("reshape"), StoredBecause::Requested) << to_text(r);
   EXPECT_EQ(why("matmul"), StoredBecause::InMemory) << to_text(r);
+}
+
+/// Whatever the reason, one of these programs has it.
+TEST_F(Explain, EachReasonToStoreAValueHasAProgram) {
+  const FusionRecorder recorder;
+  {
+    const Tensor w = test::data({96, 32}), product = matmul(x_, w), out = sum(sort(product, 1));
+    out.eval();  // asked for, and in memory anyway
+  }
+  {
+    const Tensor big = test::data({512, 512}), small = sum(big), out = big - small;
+    out.eval();  // small, and made of much
+  }
+  Tensor now = test::data({64, 96}), total = zeros({64, 96});
+  for (int step = 0; step < 12; ++step) {
+    now = now - 0.1f * tanh(now);  // read again in the next step
+    total = total + now;           // piles up until the end
+    (void)mean(now).item<float>();
+  }
+  std::set<StoredBecause> seen;
+  for (const FusionReport& r : recorder.reports())
+    for (const FusionReport::Stored& s : r.stored) seen.insert(s.why);
+  for (const StoredBecause why : {StoredBecause::Requested, StoredBecause::Joined, StoredBecause::Learned,
+                                  StoredBecause::Pinning, StoredBecause::InMemory})
+    EXPECT_TRUE(seen.contains(why)) << name(why);
 }
 
 // ---- files ----
