@@ -17,8 +17,14 @@
 namespace kiln::engine {
 namespace {
 
-constexpr double kError = 0.02;               // of one interval, to both sides
-constexpr std::size_t kLeastToLose = 7;       // pairs: the fewest that have an interval
+constexpr double kError = 0.02;             // of one interval, to both sides
+constexpr std::size_t kLeastToLose = 7;     // pairs: the fewest that have an interval
+constexpr std::size_t kLeastToLoseFar = 4;  // the same where all of them show …
+constexpr double kFarLoss = 0.9;            // … a gain below this
+constexpr double kErrorOfFew = 0.13;        // of their interval
+constexpr double kErrorOfMany = 0.01;       // the same of more pairs than are enough …
+constexpr std::size_t kEnoughPairs = 60;    // … for a variant whose median is no gain
+constexpr std::size_t kLooks[] = {kLeastPairs, 30, kEnoughPairs, 120, kMostPairs};
 constexpr std::uint32_t kMostWaiting = 4096;  // turns until code that is still not there is given up
 constexpr std::uint32_t kWarmUp = 2;          // first turns, one of each plan, whose times are dropped
 
@@ -30,11 +36,19 @@ void set_trial_clock(TrialClock clock) { trial_clock.store(clock); }
 
 Decision decide(const std::vector<double>& before, const std::vector<double>& with) {
   const std::size_t n = std::min(before.size(), with.size());
-  if (n != kLeastToLose && n != kLeastPairs && n != 2 * kLeastPairs && n != kMostPairs) return Decision::Open;
+  if (n == kLeastToLoseFar) {
+    for (std::size_t i = 0; i < n; ++i)
+      if (before[i] >= kFarLoss * with[i]) return Decision::Open;
+    return Decision::Loses;
+  }
+  const bool looked_at = n == kLeastToLose || std::ranges::find(kLooks, n) != std::end(kLooks);
+  if (!looked_at) return Decision::Open;
   const Interval gain = median_ratio({before.begin(), before.begin() + static_cast<std::ptrdiff_t>(n)},
-                                     {with.begin(), with.begin() + static_cast<std::ptrdiff_t>(n)}, kError);
+                                     {with.begin(), with.begin() + static_cast<std::ptrdiff_t>(n)},
+                                     n > kEnoughPairs ? kErrorOfMany : kError);
   if (n >= kLeastPairs && gain.low > kLeastGain) return Decision::Wins;
-  return gain.high < kLeastGain || n == kMostPairs ? Decision::Loses : Decision::Open;
+  const bool promising = n < kMostPairs && (n < kEnoughPairs || gain.median > kLeastGain);
+  return gain.high < kLeastGain || !promising ? Decision::Loses : Decision::Open;
 }
 
 Turn Trial::take_turn(const std::shared_ptr<const Plan>& plan, const Walk& walk, const Recording* copy) {
@@ -156,7 +170,7 @@ void Trial::keep_time(const Turn& turn) {
     tried = {candidate.choice.variant,
              candidate.against,
              decision == Decision::Wins,
-             median_ratio(before_, with_, kError),
+             median_ratio(before_, with_, pairs < kLeastToLose ? kErrorOfFew : kError),
              before_,
              with_};
     next();
