@@ -75,7 +75,7 @@ struct LibraryCall {
   std::vector<std::int64_t> dims;  // of the result, which is row-major
   Place out;                       // perhaps the first operand's memory, where nobody else reads that
   std::vector<Place> others;       // of an op of several results those after the first. None: nobody asks
-  FusionVariant way{};             // see library::Call
+  library::Variants ways;          // see library::Call
   std::int32_t epilogue = -1;      // not -1: of Plan::epilogues, which stores the results; `out` is no place
   std::int32_t maker = -1;         // not -1: of Plan::epilogues, which makes the operand without a place, see
   std::int64_t piece = 0;          // library::Maker

@@ -368,7 +368,7 @@ library::Call call_without_memory(const LibraryCall& l, Device device) {
   call.attrs = l.attrs;
   call.strict = l.strict;
   call.exact = l.exact;
-  call.way = l.way;
+  call.ways = l.ways;
   call.maker.piece = l.piece;
   call.device = device;
   call.n_operands = l.operands.size();

@@ -57,7 +57,7 @@ Hash128 signature(const Plan& plan, const Step& step) {
     case Step::Kind::Library: {
       const LibraryCall& l = plan.library[step.index];
       words.push_back(static_cast<std::uint64_t>(l.op));
-      words.push_back(static_cast<std::uint64_t>(l.way));
+      words.push_back(l.ways.bits());
       words.push_back(l.attr64);
       words.insert(words.end(), l.attrs.begin(), l.attrs.end());
       for (const ArrayOperand& o : l.operands) {
@@ -166,7 +166,10 @@ void PlanMaker::choose_way(const plan::Region& r, LibraryCall& l) {
   if (!r.variants) return;
   std::vector<FusionVariant> ways = l.routine->ways(call_without_memory(l, device_));
   for (const FusionVariant v : *r.variants)
-    if (std::erase(ways, v) > 0) l.way = v;  // the latest is in force
+    if (std::ranges::find(ways, v) != ways.end()) {
+      l.ways.add(v);
+      ways = l.routine->ways(call_without_memory(l, device_));
+    }
   const auto& [key, verdict] = units_.at(r.outputs.front());
   note_candidates(r, key, verdict, ways);
 }

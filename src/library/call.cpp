@@ -93,8 +93,8 @@ Sort sort_of(const Call& call) {
   else
     s.values = call.out;
   if (call.op == ir::Op::sort_with_positions) s.positions = call.others[0];
-  s.rows_alone = call.way == FusionVariant::RowsAlone;
-  s.one_thread = call.way == FusionVariant::OneThread;
+  s.choices = Choices(call.ways);
+  s.one_thread = call.ways.has(FusionVariant::OneThread);
   // Equal integers cannot be told apart: of their values alone the positions need not be known.
   s.by_position = call.op == ir::Op::argsort ||
                   (call.op == ir::Op::sort_with_positions && (is_float(s.dtype) || is_wanted(call, 1)));
@@ -122,9 +122,8 @@ Scatter scatter_of(const Call& call) {
   s.axis = static_cast<int>(at.axis);
   s.how = at.how;
   s.ordered = call.exact;
-  if (call.way == FusionVariant::OwnTables) s.tables = Scatter::Tables::Own;
-  if (call.way == FusionVariant::OneTable) s.tables = Scatter::Tables::One;
-  s.one_thread = call.way == FusionVariant::OneThread;
+  s.choices = Choices(call.ways);
+  s.one_thread = call.ways.has(FusionVariant::OneThread);
   s.maker = call.maker;
   s.out = call.out;
   return s;

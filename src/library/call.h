@@ -8,6 +8,7 @@
 
 #include "device/launch.h"
 #include "ir/attributes.h"
+#include "library/choices.h"
 #include "library/library.h"
 
 #include <kiln/device.h>
@@ -46,7 +47,7 @@ struct Call {
   std::uint32_t wanted = 1;                      // bit set of the results that somebody asks for
   const device::Bound* epilogue = nullptr;       // of a product on a CPU: see Matmul
   Maker maker;                                   // of the operand that Routine::made_in_pieces() names
-  FusionVariant way = FusionVariant::Default;    // one of Routine::ways()
+  Variants ways;                                 // of Routine::ways(), together
 };
 inline bool is_wanted(const Call& call, std::size_t result) { return (call.wanted >> result & 1) != 0; }
 
@@ -78,7 +79,8 @@ class Routine {
   /// How a kernel that makes an operand may do all of the call, where the result is in the first operand's
   /// memory; or nothing.
   virtual std::optional<Counting> counted(const Call&) const { return {}; }
-  /// Other ways to run the call with the same results to the bit, for adaptive mode to measure.
+  /// Other ways to run the call with the same results to the bit, for adaptive mode to measure: each together
+  /// with those that the call has.
   virtual std::vector<FusionVariant> ways(const Call&) const { return {}; }
   /// Compiles what run() will need, when it is planned. UserError where it cannot run: of what the user gave.
   virtual void prepare(const Call&) const {}

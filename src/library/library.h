@@ -3,6 +3,7 @@
 #pragma once
 
 #include "device/launch.h"
+#include "library/choices.h"
 
 #include <kiln/combine.h>
 #include <kiln/dtype.h>
@@ -74,7 +75,8 @@ struct Sort {
   bool by_position = false;
   void *values = nullptr, *positions = nullptr;  // int64. Null: nobody asks
   // How, where adaptive mode tries another way; the results are the same.
-  bool rows_alone = false, one_thread = false;
+  Choices choices;
+  bool one_thread = false;
 };
 
 /// out (int64, row-major, shaped like values): how many elements of `sorted` (one axis, ascending) stand
@@ -100,7 +102,7 @@ struct Scatter {
   bool ordered = true;
   void* out = nullptr;
   // How, where adaptive mode tries another way; the results are the same.
-  enum class Tables : std::uint8_t { Chosen, Own, One } tables = Tables::Chosen;
+  Choices choices;
   bool one_thread = false;
   Maker maker;  // of the indices, on a CPU
 };

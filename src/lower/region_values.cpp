@@ -71,6 +71,8 @@ bool RegionLowering::moves_buffer(const Term& term) const {
          g_[p_.entries[atom.entry].node].op == Op::scalar;
 }
 
+constexpr std::int64_t kFarFetch = 8 << 10;  // bytes ahead, where adaptive mode asks for more than is usual
+
 /// Whether so many bytes are not where loads find them at once, so that loops ask for them ahead: on a CPU
 /// those that the second cache does not hold.
 static bool is_far(const schedule::Target& t, std::int64_t bytes) {
@@ -95,6 +97,9 @@ std::uint32_t RegionLowering::input_buffer(const Entry& e, bool at_vectors) {
   if (!fetched_before && elements_to_next_item(e.index) != 0 && !p_.space.jumps(e.index) &&
       fetched_nearby(kind, id, offset))
     later = 0, stream = false;
+  if (s_.fetches < 0) later = 0, stream = false;
+  if (s_.fetches > 0 && !target_.gpu && !walks_back(e.index) && !p_.space.jumps(e.index))
+    later = later != 0 ? 2 * later : stream ? kFarFetch : 0;
   stream |= later != 0;
   const bool ahead = stream && (item_ || later != 0) && !target_.gpu;
   const bool vector = target_.gpu && !unaligned_ && (s_.lanes > 1 || s_.run_lanes > 1) &&
@@ -119,7 +124,8 @@ std::uint32_t RegionLowering::input_buffer(const Entry& e, bool at_vectors) {
   // Of a slice or a gather no more than the points that read it; iterations of a loop may read others each.
   if (first) out_.bytes += e.inside ? bytes : std::min(bytes, p_.domain.numel() * size_of(n.dtype));
   BufferDecl decl{BufferDecl::Role::In, n.dtype, static_cast<std::uint8_t>(size_of(n.dtype))};
-  decl.stream = stream || (!target_.gpu && bytes >= target_.l2_bytes && p_.space.jumps(e.index));
+  decl.stream =
+      stream || (!target_.gpu && s_.fetches >= 0 && bytes >= target_.l2_bytes && p_.space.jumps(e.index));
   decl.vector = vector;
   if (later != 0)
     decl.ahead_param =

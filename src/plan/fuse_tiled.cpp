@@ -43,12 +43,13 @@ void Fuser::find_tiled() {
     attentions_.clear();
     for (Attention& a : find_attentions(g_, sums, near_misses_)) {
       if (is_apart(a.scores)) continue;
-      if (t_.gpu && is_faster_apart(a, t_)) {
+      const bool wanted = std::ranges::find(orders_.together, a.product) != orders_.together.end();
+      if (t_.gpu && !wanted && is_faster_apart(a, t_)) {
         near_misses_.push_back({a.scores, a.product, because(FusionReason::GpuFewBlocks, a.rows)});
         continue;
       }
       if (t_.gpu) store_arranged(g_, readers, a);
-      Why why = t_.gpu ? refuse_on_gpu(g_, a) : refuse_on_cpu(a);
+      Why why = t_.gpu ? refuse_on_gpu(g_, a) : wanted ? Why() : refuse_on_cpu(a);
       if (why.empty())
         attentions_.push_back(std::make_shared<const Attention>(std::move(a)));
       else

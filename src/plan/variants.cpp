@@ -161,59 +161,30 @@ std::vector<NodeId> Units::sinks(std::size_t region) const {
 std::vector<NodeId> Units::stored_by(std::size_t region, FusionVariant variant) const {
   const Region& r = regions_.regions[region];
   std::vector<NodeId> out;
-  switch (variant) {
-    case FusionVariant::ReductionsApart:
-      for (const NodeId id : r.nodes)
-        if ((ir::is_reduce(g_[id].op) || ir::info(g_[id].op).kind == OpKind::Scan) && can_store(id) &&
-            reads_inside(region, id))
-          out.push_back(id);
-      return out;
-    case FusionVariant::ProductApart:
-      if (r.kind == Region::Kind::Contraction) out.push_back(r.product);
-      return out;
-    case FusionVariant::AttentionApart:
-      if (r.kind == Region::Kind::Attention)
-        out.push_back(regions_.attentions[static_cast<std::size_t>(r.tiled)]->scores);
-      if (r.kind == Region::Kind::PairSums)
-        for (const auto& product : regions_.pair_sums[static_cast<std::size_t>(r.tiled)]->products)
-          out.push_back(product.node);
-      return out;
-    case FusionVariant::SharedStored: return shared(region);
-    case FusionVariant::ViewsStored:
-      for (const NodeId id : inside_[region])
-        if (g_[id].numel >= kLeastView && goes_across(g_[id]) && regions_.loops.owner_of(id) == ir::kNoNode)
-          out.push_back(id);
-      return out;
-    case FusionVariant::EachAlone:
-      for (const NodeId id : r.nodes)
-        if (can_store(id) && reads_inside(region, id)) out.push_back(id);
-      return r.nodes.size() > kMostAlone ? std::vector<NodeId>{} : out;
-    case FusionVariant::Default:
-    case FusionVariant::FewerLanes:
-    case FusionVariant::MoreLanes:
-    case FusionVariant::FourTimesLanes:
-    case FusionVariant::SmallerBlocks:
-    case FusionVariant::LargerBlocks:
-    case FusionVariant::ThroughCaches:
-    case FusionVariant::PastCaches:
-    case FusionVariant::OneThread:
-    case FusionVariant::WholeRows:
-    case FusionVariant::Chunks:
-    case FusionVariant::Stripes:
-    case FusionVariant::ByColumns:
-    case FusionVariant::RowsOnLanes:
-    case FusionVariant::FewerThreads:
-    case FusionVariant::MoreThreads:
-    case FusionVariant::RowsBesideRows:
-    case FusionVariant::Untiled:
-    case FusionVariant::KnownSizes:
-    case FusionVariant::RowsAlone:
-    case FusionVariant::OwnTables:
-    case FusionVariant::OneTable:
-    case FusionVariant::SiblingsApart:
-    case FusionVariant::Joined: return out;
+  if (variant == FusionVariant::ReductionsApart) {
+    for (const NodeId id : r.nodes)
+      if ((ir::is_reduce(g_[id].op) || ir::info(g_[id].op).kind == OpKind::Scan) && can_store(id) &&
+          reads_inside(region, id))
+        out.push_back(id);
+  } else if (variant == FusionVariant::ProductApart) {
+    if (r.kind == Region::Kind::Contraction) out.push_back(r.product);
+  } else if (variant == FusionVariant::AttentionApart) {
+    if (r.kind == Region::Kind::Attention)
+      out.push_back(regions_.attentions[static_cast<std::size_t>(r.tiled)]->scores);
+    if (r.kind == Region::Kind::PairSums)
+      for (const auto& product : regions_.pair_sums[static_cast<std::size_t>(r.tiled)]->products)
+        out.push_back(product.node);
+  } else if (variant == FusionVariant::SharedStored) {
+    return shared(region);
+  } else if (variant == FusionVariant::ViewsStored) {
+    for (const NodeId id : inside_[region])
+      if (g_[id].numel >= kLeastView && goes_across(g_[id]) && regions_.loops.owner_of(id) == ir::kNoNode)
+        out.push_back(id);
+  } else if (variant == FusionVariant::EachAlone && r.nodes.size() <= kMostAlone) {
+    for (const NodeId id : r.nodes)
+      if (can_store(id) && reads_inside(region, id)) out.push_back(id);
   }
-  return out;
+  return out;  // of schedules, and where nodes are ordered otherwise: nothing
 }
 
 std::vector<FusionVariant> Units::ways(std::size_t region) const {
@@ -229,7 +200,8 @@ std::vector<FusionVariant> Units::ways(std::size_t region) const {
   const bool joinable = std::ranges::any_of(regions_.refusals, [&](const Refusal& f) {
     const FusionReason why = f.why.reason();
     return (why == FusionReason::TooFewRows || why == FusionReason::ShortRuns ||
-            why == FusionReason::OtherAxes || why == FusionReason::OtherPoints) &&
+            why == FusionReason::OtherAxes || why == FusionReason::OtherPoints ||
+            why == FusionReason::CpuRows || why == FusionReason::GpuFewBlocks) &&
            std::ranges::binary_search(r.nodes, f.consumer);
   });
   if (joinable && !t_.strict) out.push_back(FusionVariant::Joined);

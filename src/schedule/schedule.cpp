@@ -201,11 +201,11 @@ bool apart_is_shorter(const Facts& f, std::int64_t row, int lanes) {
 bool find_short_rows(const Facts& f, const Target& t, int lanes, Schedule& s) {
   const auto last = static_cast<int>(f.axes.size()) - 1;
   std::int64_t row = f.axes[static_cast<std::size_t>(last)].extent;
-  if (last > 0 && f.states == 0 && f.jumps && f.jumps_along > 0)
+  if (!f.rows_alone && last > 0 && f.states == 0 && f.jumps && f.jumps_along > 0)
     if (find_indexed_rows(f, t, lanes, s)) return true;
   const bool cut = f.guarded && f.loads <= kFewOperands;
   const std::int64_t longest = cut || f.strided ? kGuardedRow : kShortRow;
-  if (last == 0 || f.states > 0 || row > longest) return false;
+  if (f.rows_alone || last == 0 || f.states > 0 || row > longest) return false;
   const auto apart = [&] { return put_rows_inside(f, t, lanes, row, s); };
   if (f.jumps && f.jumps_along == 0 && row == kGatheredRow && find_round(f, t, lanes, kRowsInside, s))
     return true;
@@ -256,7 +256,7 @@ bool ends_take_longer(std::int64_t points, std::int64_t inside, std::int64_t fol
 /// Points of the axis `folds` that share the lanes with the axes inside it, in the schedule: where lanes
 /// along these axes alone would be idle, and where enough points are left to make up for combining the lanes.
 bool find_fold(const Facts& f, const Target& t, int lanes, const Extents& e, Schedule& s) {
-  if (f.folds < 0) return false;
+  if (f.folds < 0 || f.rows_alone) return false;
   std::int64_t inside = 1, kept_inside = 1;
   for (auto a = static_cast<std::size_t>(f.folds) + 1; a < f.axes.size(); ++a) {
     inside *= f.axes[a].extent;
@@ -293,7 +293,7 @@ bool find_fold(const Facts& f, const Target& t, int lanes, const Extents& e, Sch
 /// Rows that are too short for lanes of their own: a lane has a row, or some beside each other, and elements
 /// are turned on the way to scratch memory and back (Form::Bunch). Counted in instructions of a slab.
 bool bunch_rows(const Facts& f, const Target& t, int lanes, Schedule& s) {
-  if (f.bunch_bytes == 0 || f.states > 0) return false;
+  if (f.bunch_bytes == 0 || f.states > 0 || f.rows_alone) return false;
   std::int64_t slabs = 1, rows = 1, reduced = 1, results = f.stores_full || f.scans ? 1 : 0;
   for (const auto& a : f.axes) (a.reduced ? reduced : reduced > 1 ? rows : slabs) *= a.extent;
   const std::int64_t slab = rows * reduced, last = f.axes.back().extent, vectors = (last + lanes - 1) / lanes;
@@ -432,7 +432,8 @@ Schedule schedule_map(const Facts& f, const Target& t, Schedule s) {
 /// Short rows that are lanes: a row's lanes would be combined as often as there are rows, which takes long
 /// where values have parts.
 bool put_rows_on_lanes(const Facts& f, const Target& t, int lanes, const Extents& e, Schedule& s) {
-  if (!e.last_reduced || e.reduced > (f.in_parts ? 4 : 1) * lanes || e.kept < 4 * lanes) return false;
+  if (f.rows_alone || !e.last_reduced || e.reduced > (f.in_parts ? 4 : 1) * lanes || e.kept < 4 * lanes)
+    return false;
   if (f.axes[static_cast<std::size_t>(e.last_kept)].extent < lanes) return false;
   s.form = Form::Columns;
   s.lanes = lanes;
@@ -481,7 +482,7 @@ Schedule schedule_rows(const Facts& f, const Target& t, int lanes, const Extents
 /// The first of the last kept axes that are to share the lanes as one, because the last alone would leave
 /// many idle, and the operands' elements go on along the axes before; or -1. `columns` becomes their points.
 int find_short_columns(const Facts& f, int lanes, std::int64_t& columns) {
-  if (f.jumps || f.guarded || f.states > 0 || !leaves_idle(columns, lanes)) return -1;
+  if (f.rows_alone || f.jumps || f.guarded || f.states > 0 || !leaves_idle(columns, lanes)) return -1;
   auto axis = static_cast<int>(f.axes.size()) - 1;
   std::int64_t points = columns;
   while (axis > f.near && points < kManyColumns && !f.axes[static_cast<std::size_t>(axis) - 1].reduced)
@@ -524,7 +525,7 @@ void write_lines(const Facts& f, std::int64_t columns, Schedule& s) {
 /// Reductions down columns: adjacent columns are lanes.
 Schedule schedule_columns(const Facts& f, const Target& t, int lanes, const Extents& e, Schedule s) {
   std::int64_t columns = f.axes.back().extent;
-  if (f.apart >= 0 && may_split(f) && columns >= lanes &&
+  if (f.apart >= 0 && !f.rows_alone && may_split(f) && columns >= lanes &&
       f.axes[static_cast<std::size_t>(f.apart)].extent >= kPairRows)
     return schedule_pairs(f, t, s, e);
   s.kept_from = find_short_columns(f, lanes, columns);

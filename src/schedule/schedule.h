@@ -79,6 +79,7 @@ struct Facts {
   int states = 0;               // of the largest loop inside the body
   bool stores_full = false;     // writes values of the whole domain that depend on its reductions
   bool whole_rows = false;      // GPU: no second stage is wanted
+  bool rows_alone = false;      // CPU: short rows are not to share lanes or a tile
   int prims = 0;                // cost of the innermost body
   int row_prims = 0;            // cost of what is made of the results of a row, once a row
   int widest_bytes = 4;         // widest element type computed with
@@ -157,6 +158,7 @@ struct Schedule {
                            // `block` is of elements of this axis
   bool one_thread = false;   // a CPU's: no thread is woken for it
   bool known_sizes = false;  // the kernel has its sizes as constants: a kernel for each shape
+  int fetches = 0;           // CPU: -1: memory is not asked for ahead; 1: further ahead than is usual
   bool one_by_one = false;   // Rows: the reduced axes are loops of single elements, none is on lanes
   // GPU:
   kernel::Threads threads;

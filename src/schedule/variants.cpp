@@ -17,7 +17,15 @@ constexpr std::int64_t kMostColumns = 32;       // times the lanes
 constexpr std::int64_t kLeastChunk = 1024;      // elements
 constexpr int kMostScanLanes = 64;              // that the vm combines
 constexpr int kShortRow = 8;                    // times the lanes: rows that may lie across them
-constexpr std::size_t kMostTaken = 4;           // variants of one schedule
+constexpr std::size_t kMostTaken = 6;           // variants of one schedule
+constexpr std::int64_t kMostBatch = 256;        // rows
+constexpr std::int64_t kLeastTile = 16, kMostTile = 256;  // elements each way
+constexpr std::int64_t kMostBunch = 1024;                 // rows of an item
+constexpr int kMostAccumulators = 32;                     // registers
+constexpr int kTimes = 4;                                 // how much is described otherwise
+constexpr int kManyParts = 16;                            // of a GPU's work
+
+std::atomic<ScheduleHook> hook{nullptr};
 
 bool is_map(const Facts& f) { return f.phases == 0 && !f.scans && f.levels == 1 && !f.slab; }
 
@@ -35,48 +43,89 @@ std::optional<Schedule> with_lanes(const Facts& f, const Target& t, Schedule s, 
     case Form::Stripes:
       if (s.block % lanes != 0) return {};
       break;
+    case Form::Bunch:
+      if (s.block % lanes != 0) return {};
+      break;
     case Form::Split:
-    case Form::Slab: break;
     case Form::Tiles:
     case Form::Chain:
-    case Form::Bunch:
+    case Form::Slab: break;
     case Form::Product: return {};
   }
+  if (s.fold > 0 || s.round % lanes != 0) return {};
   s.lanes = lanes;
   return s;
 }
 
+/// `n`, `by` times as much of it or -`by` times less, in whole `units`.
+std::int64_t scaled(std::int64_t n, int by, std::int64_t units = 1) {
+  return (by > 0 ? n * by : n / -by) / units * units;
+}
+
+std::optional<Schedule> if_blocks(Schedule s, std::int64_t least, std::int64_t most) {
+  return s.block >= least && s.block <= most ? std::optional(s) : std::nullopt;
+}
+
 /// The same with blocks of `by` times as many elements, or by -`by` times fewer.
 std::optional<Schedule> with_blocks(const Facts& f, Schedule s, int by) {
-  const auto scaled = [by](std::int64_t n) { return by > 0 ? n * by : n / -by; };
+  const std::int64_t last = f.axes.back().extent, kept = extents_of(f).kept;
+  if (s.fold > 0 && s.chunk == 0) {
+    s.block = scaled(s.block, by);
+    return if_blocks(s, 1, f.axes[static_cast<std::size_t>(s.lane_axis) - 1].extent);
+  }
   switch (s.form) {
-    case Form::Flat:
-      s.block = scaled(s.block);
-      if (s.block < s.lanes || s.block > f.axes.back().extent) return {};
-      return s;
+    case Form::Flat: s.block = scaled(s.block, by); return if_blocks(s, s.lanes, last);
+    case Form::Rows:
+      if (s.batch > 0) {
+        s.batch = scaled(s.batch, by);
+        return s.batch > 0 && s.batch <= std::min(kMostBatch, kept) ? std::optional(s) : std::nullopt;
+      }
+      if (!is_map(f)) return {};
+      s.block = scaled(s.block, by, std::max<std::int64_t>(s.round, 1));
+      if (s.inside >= 0) return if_blocks(s, 1, f.axes[static_cast<std::size_t>(s.inside)].extent);
+      return if_blocks(s, std::max<std::int64_t>(s.round, s.lanes), kept);
+    case Form::Tiles: {
+      s.block = s.run = scaled(s.block, by / 2);
+      return if_blocks(s, kLeastTile, kMostTile);
+    }
+    case Form::Bunch: s.block = scaled(s.block, by); return if_blocks(s, 2 * s.lanes, kMostBunch);
     case Form::Columns:
-      s.block = scaled(s.block) / s.lanes * s.lanes;
-      if (s.block < s.lanes || s.block > extents_of(f).kept) return {};
-      return s;
+    case Form::Nest:
+      if (s.fold == 0) {
+        s.block = scaled(s.block, by, s.lanes);
+        return if_blocks(s, s.lanes, kept);
+      }
+      [[fallthrough]];
+    case Form::Split:
+    case Form::SplitColumns:
+    case Form::Chain: s.chunk = scaled(s.chunk, by); return s.chunk > 0 ? std::optional(s) : std::nullopt;
     case Form::Stripes: {
       if (s.chunk > 0) {
-        s.chunk = scaled(s.chunk);
+        s.chunk = scaled(s.chunk, by);
         return s.chunk > 0 ? std::optional(s) : std::nullopt;
       }
-      s.block = std::min(scaled(s.block) / 64 * 64, kMostStripe);
+      s.block = std::min(scaled(s.block, by, 64), kMostStripe);
       return s.block >= 64 ? std::optional(s) : std::nullopt;
     }
-    case Form::Split:
-    case Form::SplitColumns: s.chunk = scaled(s.chunk); return s.chunk > 0 ? std::optional(s) : std::nullopt;
-    case Form::Rows:
-    case Form::Tiles:
-    case Form::Chain:
-    case Form::Bunch:
-    case Form::Nest:
     case Form::Slab:
     case Form::Product: return {};
   }
   return {};
+}
+
+/// Results of pairs by tiles of twice as many rows, or of half as many.
+std::optional<Schedule> with_rows(const Facts& f, const Target& t, Schedule s, bool more) {
+  if (s.tile < 2 || s.tile_axis < 0) return {};
+  s.tile = more ? s.tile * 2 : s.tile / 2;
+  const std::int64_t rows = f.axes[static_cast<std::size_t>(s.tile_axis)].extent;
+  const bool fits = s.tile * s.lanes <= kMostAccumulators * base_lanes(f, t);
+  return s.tile >= 2 && s.tile <= rows && fits ? std::optional(s) : std::nullopt;
+}
+
+std::optional<Schedule> with_fetches(Schedule s, int fetches) {
+  if (s.fetches != 0) return {};
+  s.fetches = fetches;
+  return s;
 }
 
 std::optional<Schedule> in_chunks(const Facts& f, const Target& t, Schedule s) {
@@ -144,7 +193,7 @@ std::optional<Schedule> stored(const Facts& f, Schedule s, bool past_caches) {
 bool is_split(const Schedule& s) { return s.form == Form::Split || s.form == Form::SplitColumns; }
 
 /// Describes a region as if no operand lay across. False: none does, in this schedule.
-bool describe_untiled(Facts& f, const Target& t, const Schedule& s) {
+bool describe_untiled(Facts& f, Target& t, const Schedule& s) {
   if (s.form != Form::Tiles && !(t.gpu && is_split(s) && s.run > 0)) return false;
   f.across = -1;
   f.reduces_across = false;
@@ -153,19 +202,34 @@ bool describe_untiled(Facts& f, const Target& t, const Schedule& s) {
 
 std::optional<Schedule> chosen_for(const Facts& f, const Target& t) {
   auto answer = schedule(f, t);
-  const Schedule* s = std::get_if<Schedule>(&answer);
-  return s ? std::optional(*s) : std::nullopt;
+  Schedule* const s = std::get_if<Schedule>(&answer);
+  if (!s) return {};
+  if (const ScheduleHook h = schedule_hook()) [[unlikely]]
+    h(f, *s);
+  return *s;
 }
 
 /// The same map or reduction in blocks of another size: a map by what a body seems to cost, a reduction by
 /// the multiprocessors that work is cut for.
-void describe_blocks(bool smaller, Facts& f, Target& t) {
-  constexpr int kTimes = 4;
+bool describe_blocks(bool smaller, Facts& f, Target& t) {
   constexpr int kLong = 1 << 10;  // primitives of a body, of which a thread has one element under way
   if (is_map(f))
     f.prims = smaller ? kLong : 0;
   else
     t.threads = smaller ? t.threads * kTimes : std::max(1, t.threads / kTimes);
+  return true;
+}
+
+bool describe_body(Facts& f, int times, int of) {
+  f.prims = std::max(1, f.prims * times / of);
+  f.row_prims = f.row_prims * times / of;
+  return true;
+}
+
+bool describe_caches(Target& t, int times, int of) {
+  t.l2_bytes = t.l2_bytes * times / of;
+  t.held = t.held * times / of;
+  return true;
 }
 
 /// A GPU's rows by teams of twice as many threads, or of half as many: of rows that a team reads in a known
@@ -194,146 +258,162 @@ std::optional<Schedule> with_team(const Facts& f, Schedule s, bool more) {
   return s;
 }
 
-/// Variants of a GPU's schedule that change what schedule() chose; the others change what it is told.
-bool changes_choice(FusionVariant v) {
-  return v == FusionVariant::KnownSizes || v == FusionVariant::FewerThreads ||
-         v == FusionVariant::MoreThreads;
+std::optional<Schedule> with_one_thread(const Facts& f, const Target& t, Schedule s) {
+  const Extents e = extents_of(f);
+  const double work = static_cast<double>(e.kept * e.reduced) * std::max(f.prims, 1);
+  if (t.threads < 2 || work > kOneThreadWork) return {};
+  s.one_thread = true;
+  return s;
 }
 
-/// Describes a GPU's region otherwise: each description holds for it too, or says only what is worth while.
-/// False: the variant is no description of one that has the schedule `s`.
-bool describe_gpu(FusionVariant variant, Facts& f, Target& t, const Schedule& s) {
-  constexpr int kManyParts = 16;
-  switch (variant) {
-    case FusionVariant::FewerLanes:
-      for (int* lanes : {&f.vector, &f.flat_vector, &f.across_vector, &f.bunch_vector})
-        *lanes = std::max(1, *lanes / 2);
-      return true;
-    case FusionVariant::SmallerBlocks:
-    case FusionVariant::LargerBlocks:
-      describe_blocks(variant == FusionVariant::SmallerBlocks, f, t);
-      return true;
-    case FusionVariant::WholeRows: f.whole_rows = true; return is_split(s);
-    case FusionVariant::Chunks: t.threads *= kManyParts; return !is_split(s);
-    case FusionVariant::RowsOnLanes: f.bunch_bytes = 0; return s.form == Form::Bunch;
-    case FusionVariant::Untiled: return describe_untiled(f, t, s);
-    case FusionVariant::Default:
-    case FusionVariant::KnownSizes:
-    case FusionVariant::FewerThreads:
-    case FusionVariant::MoreThreads:
-    case FusionVariant::MoreLanes:
-    case FusionVariant::FourTimesLanes:
-    case FusionVariant::ThroughCaches:
-    case FusionVariant::PastCaches:
-    case FusionVariant::OneThread:
-    case FusionVariant::Stripes:
-    case FusionVariant::ByColumns:
-    case FusionVariant::RowsBesideRows:
-    case FusionVariant::RowsAlone:
-    case FusionVariant::OwnTables:
-    case FusionVariant::OneTable:
-    case FusionVariant::ReductionsApart:
-    case FusionVariant::SiblingsApart:
-    case FusionVariant::ProductApart:
-    case FusionVariant::AttentionApart:
-    case FusionVariant::SharedStored:
-    case FusionVariant::ViewsStored:
-    case FusionVariant::EachAlone:
-    case FusionVariant::Joined: return false;
-  }
-  return false;
+std::optional<Schedule> in_whole_rows(Schedule s) {
+  if (s.form != Form::Split) return {};
+  s.form = Form::Rows;
+  s.chunk = 0;
+  return s;
 }
 
-std::optional<Schedule> changed_gpu(FusionVariant variant, const Facts& f, Schedule s) {
-  if (variant != FusionVariant::KnownSizes) return with_team(f, s, variant == FusionVariant::MoreThreads);
+std::optional<Schedule> with_known_sizes(Schedule s) {
   s.known_sizes = true;
   return s;
 }
 
-/// What a GPU's region is told of first, then the choice is changed: a description begins it anew.
-std::optional<Schedule> varied_gpu(std::span<const FusionVariant> variants, Facts f, Target t, Schedule s) {
-  for (const FusionVariant v : variants) {
-    if (changes_choice(v)) continue;
-    if (!describe_gpu(v, f, t, s)) return {};
-    const std::optional<Schedule> other = chosen_for(f, t);
-    if (!other || *other == s || (v == FusionVariant::Chunks && !is_split(*other))) return {};
-    s = *other;
-  }
-  for (const FusionVariant v : variants) {
-    if (!changes_choice(v)) continue;
-    const std::optional<Schedule> other = changed_gpu(v, f, s);
-    if (!other || *other == s) return {};
-    s = *other;
-  }
-  return s;
+/// A variant: it describes the region otherwise, which begins its schedule anew (null: it does not; false: it
+/// is none of one that has the schedule), or it changes the schedule.
+struct Way {
+  FusionVariant variant;
+  bool (*describe)(Facts&, Target&, const Schedule&);
+  std::optional<Schedule> (*change)(const Facts&, const Target&, const Schedule&);
+};
+using V = FusionVariant;
+
+// In the order in which they are tried. Other forms come first: they differ most.
+constexpr Way kWaysOfCpu[] = {
+    {V::WholeRows, nullptr, [](const Facts&, const Target&, const Schedule& s) { return in_whole_rows(s); }},
+    {V::Chunks, nullptr,
+     [](const Facts& f, const Target& t, const Schedule& s) { return in_chunks(f, t, s); }},
+    {V::Stripes, nullptr, [](const Facts& f, const Target&, const Schedule& s) { return in_stripes(f, s); }},
+    {V::ByColumns, nullptr,
+     [](const Facts& f, const Target&, const Schedule& s) { return by_columns(f, s); }},
+    {V::RowsOnLanes, nullptr,
+     [](const Facts& f, const Target& t, const Schedule& s) { return rows_on_lanes(f, t, s); }},
+    {V::RowsBesideRows, nullptr,
+     [](const Facts& f, const Target& t, const Schedule& s) { return rows_beside_rows(f, t, s); }},
+    {V::RowsAlone, [](Facts& f, Target&, const Schedule&) { return f.rows_alone = true; }, nullptr},
+    {V::Untiled, describe_untiled, nullptr},
+    {V::FewerLanes, nullptr,
+     [](const Facts& f, const Target& t, const Schedule& s) { return with_lanes(f, t, s, s.lanes / 2); }},
+    {V::MoreLanes, nullptr,
+     [](const Facts& f, const Target& t, const Schedule& s) { return with_lanes(f, t, s, s.lanes * 2); }},
+    {V::FourTimesLanes, nullptr,
+     [](const Facts& f, const Target& t, const Schedule& s) { return with_lanes(f, t, s, s.lanes * 4); }},
+    {V::NoFetches, nullptr,
+     [](const Facts&, const Target&, const Schedule& s) { return with_fetches(s, -1); }},
+    {V::FarFetches, nullptr,
+     [](const Facts&, const Target&, const Schedule& s) { return with_fetches(s, 1); }},
+    {V::PastCaches, nullptr,
+     [](const Facts& f, const Target&, const Schedule& s) { return stored(f, s, true); }},
+    {V::ThroughCaches, nullptr,
+     [](const Facts& f, const Target&, const Schedule& s) { return stored(f, s, false); }},
+    {V::LongerBody, [](Facts& f, Target&, const Schedule&) { return describe_body(f, kTimes, 1); }, nullptr},
+    {V::ShorterBody, [](Facts& f, Target&, const Schedule&) { return describe_body(f, 1, kTimes); }, nullptr},
+    {V::SmallerCaches, [](Facts&, Target& t, const Schedule&) { return describe_caches(t, 1, kTimes); },
+     nullptr},
+    {V::LargerCaches, [](Facts&, Target& t, const Schedule&) { return describe_caches(t, kTimes, 1); },
+     nullptr},
+    {V::FewerRows, nullptr,
+     [](const Facts& f, const Target& t, const Schedule& s) { return with_rows(f, t, s, false); }},
+    {V::MoreRows, nullptr,
+     [](const Facts& f, const Target& t, const Schedule& s) { return with_rows(f, t, s, true); }},
+    {V::OneThread, nullptr,
+     [](const Facts& f, const Target& t, const Schedule& s) { return with_one_thread(f, t, s); }},
+    {V::SmallerBlocks, nullptr,
+     [](const Facts& f, const Target&, const Schedule& s) { return with_blocks(f, s, -kTimes); }},
+    {V::LargerBlocks, nullptr,
+     [](const Facts& f, const Target&, const Schedule& s) { return with_blocks(f, s, kTimes); }},
+    {V::KnownSizes, nullptr,
+     [](const Facts&, const Target&, const Schedule& s) { return with_known_sizes(s); }},
+};
+
+// Descriptions of a GPU's region hold for it too, or say only what is worth while.
+constexpr Way kWaysOfGpu[] = {
+    {V::WholeRows,
+     [](Facts& f, Target&, const Schedule& s) {
+       f.whole_rows = true;
+       return is_split(s);
+     },
+     nullptr},
+    {V::Chunks,
+     [](Facts&, Target& t, const Schedule& s) {
+       t.threads *= kManyParts;
+       return !is_split(s);
+     },
+     nullptr},
+    {V::RowsOnLanes,
+     [](Facts& f, Target&, const Schedule& s) {
+       f.bunch_bytes = 0;
+       return s.form == Form::Bunch;
+     },
+     nullptr},
+    {V::Untiled, describe_untiled, nullptr},
+    {V::FewerLanes,
+     [](Facts& f, Target&, const Schedule&) {
+       for (int* lanes : {&f.vector, &f.flat_vector, &f.across_vector, &f.bunch_vector})
+         *lanes = std::max(1, *lanes / 2);
+       return true;
+     },
+     nullptr},
+    {V::FewerRows,
+     [](Facts& f, Target&, const Schedule& s) {
+       f.strip = f.apart = f.repeated = -1;
+       return s.tile > 1;
+     },
+     nullptr},
+    {V::LongerBody, [](Facts& f, Target&, const Schedule&) { return describe_body(f, kTimes, 1); }, nullptr},
+    {V::ShorterBody, [](Facts& f, Target&, const Schedule&) { return describe_body(f, 1, kTimes); }, nullptr},
+    {V::SmallerCaches, [](Facts&, Target& t, const Schedule&) { return describe_caches(t, 1, kTimes); },
+     nullptr},
+    {V::LargerCaches, [](Facts&, Target& t, const Schedule&) { return describe_caches(t, kTimes, 1); },
+     nullptr},
+    {V::SmallerBlocks, [](Facts& f, Target& t, const Schedule&) { return describe_blocks(true, f, t); },
+     nullptr},
+    {V::LargerBlocks, [](Facts& f, Target& t, const Schedule&) { return describe_blocks(false, f, t); },
+     nullptr},
+    {V::FewerThreads, nullptr,
+     [](const Facts& f, const Target&, const Schedule& s) { return with_team(f, s, false); }},
+    {V::MoreThreads, nullptr,
+     [](const Facts& f, const Target&, const Schedule& s) { return with_team(f, s, true); }},
+    {V::KnownSizes, nullptr,
+     [](const Facts&, const Target&, const Schedule& s) { return with_known_sizes(s); }},
+};
+
+std::span<const Way> ways_of(const Target& t) {
+  return t.gpu ? std::span<const Way>(kWaysOfGpu) : std::span<const Way>(kWaysOfCpu);
 }
 
-/// A CPU's schedule with one variant more.
-std::optional<Schedule> varied_cpu(FusionVariant variant, const Facts& f, const Target& t,
-                                   const Schedule& chosen) {
-  const Extents e = extents_of(f);
-  switch (variant) {
-    case FusionVariant::FewerLanes: return with_lanes(f, t, chosen, chosen.lanes / 2);
-    case FusionVariant::MoreLanes: return with_lanes(f, t, chosen, chosen.lanes * 2);
-    case FusionVariant::FourTimesLanes: return with_lanes(f, t, chosen, chosen.lanes * 4);
-    case FusionVariant::SmallerBlocks: return with_blocks(f, chosen, -4);
-    case FusionVariant::LargerBlocks: return with_blocks(f, chosen, 4);
-    case FusionVariant::ThroughCaches: return stored(f, chosen, false);
-    case FusionVariant::PastCaches: return stored(f, chosen, true);
-    case FusionVariant::OneThread: {
-      const double work = static_cast<double>(e.kept * e.reduced) * std::max(f.prims, 1);
-      if (t.threads < 2 || work > kOneThreadWork) return {};
-      Schedule s = chosen;
-      s.one_thread = true;
-      return s;
+/// What the region is told of first, then the choice is changed: a description begins it anew.
+std::optional<Schedule> varied_by(std::span<const FusionVariant> variants, Facts f, Target t, Schedule s) {
+  const Facts as_is = f;
+  const std::span<const Way> ways = ways_of(t);
+  for (const bool describes : {true, false})
+    for (const FusionVariant v : variants) {
+      const auto way = std::ranges::find(ways, v, &Way::variant);
+      if (way == ways.end()) return {};
+      if ((way->describe != nullptr) != describes) continue;
+      if (describes && !way->describe(f, t, s)) return {};
+      const std::optional<Schedule> other = describes ? chosen_for(f, t) : way->change(as_is, t, s);
+      if (!other || *other == s || (t.gpu && v == FusionVariant::Chunks && !is_split(*other))) return {};
+      s = *other;
     }
-    case FusionVariant::WholeRows: {
-      if (chosen.form != Form::Split) return {};
-      Schedule s = chosen;
-      s.form = Form::Rows;
-      s.chunk = 0;
-      return s;
-    }
-    case FusionVariant::Chunks: return in_chunks(f, t, chosen);
-    case FusionVariant::Stripes: return in_stripes(f, chosen);
-    case FusionVariant::ByColumns: return by_columns(f, chosen);
-    case FusionVariant::RowsOnLanes: return rows_on_lanes(f, t, chosen);
-    case FusionVariant::RowsBesideRows: return rows_beside_rows(f, t, chosen);
-    case FusionVariant::Untiled: {
-      Facts other = f;
-      return describe_untiled(other, t, chosen) ? chosen_for(other, t) : std::nullopt;
-    }
-    case FusionVariant::KnownSizes: {
-      Schedule s = chosen;
-      s.known_sizes = true;
-      return s;
-    }
-    case FusionVariant::Default:
-    case FusionVariant::FewerThreads:
-    case FusionVariant::MoreThreads:
-    case FusionVariant::RowsAlone:
-    case FusionVariant::OwnTables:
-    case FusionVariant::OneTable:
-    case FusionVariant::ReductionsApart:
-    case FusionVariant::SiblingsApart:
-    case FusionVariant::ProductApart:
-    case FusionVariant::AttentionApart:
-    case FusionVariant::SharedStored:
-    case FusionVariant::ViewsStored:
-    case FusionVariant::EachAlone:
-    case FusionVariant::Joined: return {};
-  }
-  return {};
+  return s;
 }
 
 /// Whether a variant of the region gives the bits of every other: it changes no order in which values are
 /// combined.
 bool keeps_bits(FusionVariant v, const Facts& f) {
   return is_map(f) || v == FusionVariant::ThroughCaches || v == FusionVariant::PastCaches ||
-         v == FusionVariant::OneThread;
+         v == FusionVariant::OneThread || v == FusionVariant::NoFetches || v == FusionVariant::FarFetches;
 }
-
-std::atomic<ScheduleHook> hook{nullptr};
 
 }  // namespace
 
@@ -342,38 +422,25 @@ ScheduleHook schedule_hook() { return hook.load(std::memory_order_relaxed); }
 
 std::optional<Schedule> varied(std::span<const FusionVariant> variants, const Facts& f, const Target& t,
                                const Schedule& chosen) {
-  if (variants.empty() || chosen.form == Form::Product || chosen.fold > 0) return {};
+  if (variants.empty() || chosen.form == Form::Product) return {};
   if (t.exact && !std::ranges::all_of(variants, [&](FusionVariant v) { return keeps_bits(v, f); })) return {};
-  if (t.gpu) return varied_gpu(variants, f, t, chosen);
-  Schedule s = chosen;
-  for (const FusionVariant v : variants) {
-    const std::optional<Schedule> other = varied_cpu(v, f, t, s);
-    if (!other || *other == s) return {};
-    s = *other;
-  }
-  return s;
+  return varied_by(variants, f, t, chosen);
 }
 
 std::vector<FusionVariant> alternatives(const Facts& facts, const Target& target, const Schedule& chosen,
                                         std::span<const FusionVariant> taken) {
-  // Other forms first: they differ most.
-  static constexpr FusionVariant kOrder[] = {
-      FusionVariant::WholeRows,      FusionVariant::Chunks,        FusionVariant::Stripes,
-      FusionVariant::ByColumns,      FusionVariant::RowsOnLanes,   FusionVariant::RowsBesideRows,
-      FusionVariant::Untiled,        FusionVariant::PastCaches,    FusionVariant::ThroughCaches,
-      FusionVariant::OneThread,      FusionVariant::FewerLanes,    FusionVariant::MoreLanes,
-      FusionVariant::FourTimesLanes, FusionVariant::SmallerBlocks, FusionVariant::LargerBlocks,
-      FusionVariant::FewerThreads,   FusionVariant::MoreThreads,   FusionVariant::KnownSizes};
   if (taken.size() >= kMostTaken) return {};
   std::vector<Schedule> known{chosen};  // there is no way back to one of them
   for (std::size_t n = 1; n <= taken.size(); ++n)
     if (const auto s = varied(taken.first(n), facts, target, chosen)) known.push_back(*s);
   std::vector<FusionVariant> out, all(taken.begin(), taken.end());
   all.emplace_back();
-  for (const FusionVariant v : kOrder) {
-    all.back() = v;
+  for (const Way& way : ways_of(target)) {
+    all.back() = way.variant;
     const std::optional<Schedule> s = varied(all, facts, target, chosen);
-    if (s && std::ranges::find(known, *s) == known.end()) out.push_back(v);
+    if (!s || std::ranges::find(known, *s) != known.end()) continue;
+    out.push_back(way.variant);
+    known.push_back(*s);
   }
   return out;
 }

@@ -115,6 +115,13 @@ TEST(AdaptDecision, NeedsFifteenPairsAndThreePercent) {
   EXPECT_EQ(decided(7, 1.0, 2.0), Decision::Loses);
 }
 
+TEST(AdaptDecision, WhatIsFarSlowerLosesSoon) {
+  EXPECT_EQ(engine::decide({1, 1, 1, 1}, {1.2, 1.3, 1.2, 1.5}), Decision::Loses);
+  EXPECT_EQ(engine::decide({1, 1, 1, 1}, {1.2, 1.3, 1.05, 1.5}), Decision::Open);
+  EXPECT_EQ(engine::decide({1, 1, 1}, {2, 2, 2}), Decision::Open);
+  EXPECT_EQ(engine::decide({2, 2, 2, 2}, {1, 1, 1, 1}), Decision::Open);
+}
+
 TEST(AdaptDecision, ATieOfNoisyTimesSeldomWins) {
   std::mt19937 random(11);
   std::lognormal_distribution<double> times(0, 0.3);
@@ -395,6 +402,22 @@ const std::vector<Recorded>& programs() {
       [] {
         const Tensor x = data({100, 200});
         return std::vector{sum(x, 0), sum(x, 1), x * 2.0};
+      },
+      // Library calls: rows side by side, partitions and digits, the first of rows, lists and tables.
+      [] { return std::vector{sort(data({64, 300}), 1), argsort(data({64, 300}, DType::Float16), 1)}; },
+      [] { return std::vector{sort(data({5000})), argsort(data({5000}, DType::Int64))}; },
+      [] {
+        const auto first = topk(data({10, 3000}), 5), second = topk(data({2, 9000}), 700);
+        return std::vector{first.values, first.indices, second.values, second.indices};
+      },
+      [] {
+        const Tensor at = (arange(2000, DType::Int32) * 7919) % 500;
+        return std::vector{
+            scatter_add(data({500, 300}), at, data({2000, 300}), 0),
+            scatter_add(data({500, 3}, DType::Float16), at, data({2000, 3}, DType::Float16), 0),
+            scatter_add(zeros({500}, DType::Int32), at, Tensor(1), 0),
+            scatter_add(zeros({40}, DType::Int32), at % 40, Tensor(1), 0),
+            scatter_max(zeros({500}, DType::Int32), at, at, 0)};
       },
   };
   return all;

@@ -173,6 +173,33 @@ TEST_F(GpuVariants, ScattersCombineInTheResult) {
   }
 }
 
+/// Selected and sorted whole, merged and by digits, keys by twos and alone: the same values.
+TEST_F(GpuVariants, SortsHaveOtherWays) {
+  if (!cuda::computes()) GTEST_SKIP() << "kernels do not run on this driver";
+  using V = FusionVariant;
+  const Tensor rows = numbers({2100, 512}), line = numbers({100000}),
+               halves = numbers({300, 200}, DType::Float16);
+  const std::function<std::vector<Tensor>()> first = [&] {
+    const TopK top = topk(rows, 16);
+    return std::vector{top.values, top.indices};
+  };
+  struct Sorted {
+    V variant;
+    Program program;
+  };
+  for (const Sorted& s : std::vector<Sorted>{
+           {V::SortAll, first},
+           {V::MoreThreads, [&] { return std::vector{sort(rows, 1), argsort(rows, 1)}; }},
+           {V::FewerLanes, [&] { return std::vector{sort(halves, 1)}; }},
+           {V::ByDigits, [&] { return std::vector{sort(line), argsort(line)}; }},
+       }) {
+    SCOPED_TRACE(name(s.variant));
+    const Ran plain = run(s.program, V::Default), other = run(s.program, s.variant);
+    EXPECT_EQ(other.values, plain.values);
+    EXPECT_TRUE(other.variants.contains(s.variant));
+  }
+}
+
 /// Where bits count, only maps are varied: no order of additions changes.
 TEST_F(GpuVariants, KeepBitsInTheStrictMode) {
   if (!cuda::computes()) GTEST_SKIP() << "kernels do not run on this driver";

@@ -1,12 +1,11 @@
 // Which form a region takes, and which norms are refused.
 #include "schedule/schedule.h"
 
-#include "schedule/variants.h"
-
 #include <gtest/gtest.h>
 
 #include <set>
 #include <span>
+#include <vector>
 
 namespace kiln::schedule {
 namespace {
@@ -576,24 +575,6 @@ TEST(StrictSchedule, WhatDependsOnAReductionInChunksIsAKernelOfItsOwn) {
   EXPECT_FALSE(refuse_norm({1000, 16385, false}, t).empty());
   EXPECT_TRUE(refuse_norm({100000, 1024, true}, t).empty());
   EXPECT_FALSE(refuse_norm({100000, 1025, true}, t).empty());
-}
-
-TEST(Schedule, NoVariantOfAScanHasMoreLanesThanTheVmCombines) {
-  const Target t = target();
-  const Facts::Axis axes[] = {{4096, true}};
-  Facts f;
-  f.axes = axes;
-  f.scans = true;
-  f.widest_bytes = 1;
-  Schedule s;
-  s.form = Form::Rows;
-  s.lanes = 64;
-  constexpr FusionVariant kMore[] = {FusionVariant::MoreLanes, FusionVariant::MoreLanes};
-  EXPECT_FALSE(varied(std::span(kMore, 1), f, t, s));
-  s.lanes = 32;
-  ASSERT_TRUE(varied(std::span(kMore, 1), f, t, s));
-  EXPECT_EQ(varied(std::span(kMore, 1), f, t, s)->lanes, 64);
-  EXPECT_FALSE(varied(kMore, f, t, s));
 }
 
 }  // namespace

@@ -11,6 +11,12 @@ namespace {
 using library::Call;
 using library::Routine;
 
+/// The choices of a call, and one thread for it.
+std::vector<FusionVariant> with_threads(const Call& call, library::Variants choices) {
+  if (thread_count() > 1 && !call.ways.has(FusionVariant::OneThread)) choices.add(FusionVariant::OneThread);
+  return choices.list();
+}
+
 struct Product final : Routine {
   bool supports(const Call& call) const override { return library().supports(library::matmul_of(call)); }
   std::size_t workspace_bytes(const Call& call) const override {
@@ -26,10 +32,7 @@ struct Sorting final : Routine {
     return sort_workspace_bytes(library::sort_of(call));
   }
   std::vector<FusionVariant> ways(const Call& call) const override {
-    std::vector<FusionVariant> out;
-    if (sorts_side_by_side(library::sort_of(call))) out.push_back(FusionVariant::RowsAlone);
-    if (thread_count() > 1) out.push_back(FusionVariant::OneThread);
-    return out;
+    return with_threads(call, sort_choices(library::sort_of(call)));
   }
   void run(const Call& call, std::byte* workspace) const override { sort(library::sort_of(call), workspace); }
 };
@@ -44,11 +47,7 @@ struct Scattering final : Routine {
     return scatter_workspace_bytes(library::scatter_of(call));
   }
   std::vector<FusionVariant> ways(const Call& call) const override {
-    std::vector<FusionVariant> out;
-    const ScatterTables tables = scatter_tables(library::scatter_of(call));
-    if (tables.possible) out.push_back(tables.used ? FusionVariant::OneTable : FusionVariant::OwnTables);
-    if (thread_count() > 1) out.push_back(FusionVariant::OneThread);
-    return out;
+    return with_threads(call, scatter_choices(library::scatter_of(call)));
   }
   int made_in_pieces(const Call& call) const override {
     return scatter_counts_in_order(library::scatter_of(call)) ? 1 : -1;

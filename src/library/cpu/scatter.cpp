@@ -124,6 +124,12 @@ void copy(const Array& from_array, A* dst) {
                });
 }
 
+/// Whether runs ask for the elements that later values meet: these would not be in the second cache.
+bool fetches_ahead(const Scatter& call, std::int64_t element_bytes) {
+  return call.choices.decide(count_of(call.x) * element_bytes > kTableBytes, FusionVariant::FarFetches,
+                             FusionVariant::NoFetches);
+}
+
 /// The part of a write that one thread makes: values of one outer position, elements [from, to) of runs at
 /// positions [low, high).
 template <Combine How, class A, class T>
@@ -175,7 +181,7 @@ struct Writer {
   void write_runs() const {
     const std::int64_t pieces = call.values.dims[axis()] * cut.rows, n = to - from;
     std::int64_t elements[kListed], starts[kListed];
-    const bool cached = count_of(call.x) * static_cast<std::int64_t>(sizeof(A)) <= kTableBytes;
+    const bool cached = !fetches_ahead(call, sizeof(A));
     const bool widens = kHalf<T> && !std::is_same_v<A, T> && !add &&
                         !(How == Combine::Add && kAddsInRegisters<A, T> && n >= kFewestWidened) &&
                         cut.rows == 1 && n <= kWidenedTogether && n == cut.run &&
@@ -254,12 +260,15 @@ void write_together(const Scatter& call, const Array& where, const std::int64_t*
   });
 }
 
+/// Whether one index is that of a whole run.
+bool by_runs(const Scatter& call, const Array& where) {
+  const int last = call.x.rank - 1;
+  return (last == call.axis || where.strides[last] == 0) && !together(call, where, Cut(call));
+}
+
 /// Whether a write takes positions from memory; otherwise it resolves indices itself.
 bool wants_positions(const Scatter& call, const Array& where) {
-  const Cut cut(call);
-  const int last = call.x.rank - 1;
-  const bool one_index = last == call.axis || where.strides[last] == 0;
-  return cut.rows > 1 || !one_index || together(call, where, cut);
+  return Cut(call).rows > 1 || !by_runs(call, where);
 }
 
 template <Combine How, class A, class T>
@@ -301,7 +310,7 @@ void write(const Scatter& call, const Array& where, const std::int64_t* position
 /// once and writes a table of its own, instead of reading all of them for its part of the elements. It pays
 /// where tables stay in a cache and few of their elements meet no value. Where one element meets each value,
 /// one thread has a table, too: positions need not go through memory.
-ScatterTables tables_of(const Scatter& call) {
+bool in_tables(const Scatter& call) {
   constexpr std::int64_t kMostBytes = 64 << 20;  // of all tables
   const Cut cut(call);
   const bool any_order = (is_int(call.dtype) || is_bool(call.dtype)) && call.how != Combine::Set;
@@ -312,10 +321,8 @@ ScatterTables tables_of(const Scatter& call) {
   const std::int64_t bytes = table * size_of(call.dtype);
   const bool possible = any_order && whole_rows && one_index && bytes * cut.ranges <= kMostBytes;
   const bool pays = bytes <= kTableBytes && kValuesAnElement * cut.ranges * table <= count_of(call.values);
-  const bool wanted = call.tables == Scatter::Tables::Chosen ? pays : call.tables == Scatter::Tables::Own;
-  return {possible && wanted, possible};
+  return possible && call.choices.decide(pays, FusionVariant::OwnTables, FusionVariant::OneTable);
 }
-bool in_tables(const Scatter& call) { return tables_of(call).used; }
 /// Whether one number is added to one element at every index.
 bool counts(const Scatter& call) {
   const std::int64_t elements = count_of(call.x);
@@ -328,7 +335,8 @@ std::size_t piece_bytes(const Scatter& call) {
 }
 std::size_t table_bytes(const Scatter& call) {
   const std::int64_t elements = count_of(call.x);
-  if (counts(call)) return CountTables(elements, size_of(call.dtype)).bytes() + piece_bytes(call);
+  if (counts(call))
+    return CountTables(elements, size_of(call.dtype), call.choices).bytes() + piece_bytes(call);
   return aligned(static_cast<std::size_t>(elements * size_of(call.dtype)));
 }
 
@@ -347,7 +355,7 @@ T identity() {
 template <class T>
 void count_part(const Scatter& call, std::int64_t part, std::int64_t parts, std::byte* memory) {
   const std::int64_t stride = call.indices.strides[call.axis], n = call.values.dims[call.axis];
-  const CountTables tables(count_of(call.x), sizeof(T));
+  const CountTables tables(count_of(call.x), sizeof(T), call.choices);
   Counted<T> counted(tables, memory);
   by_index(call, [&]<class Index>() {
     if (const std::int64_t piece = call.maker.piece; piece > 0) {
@@ -413,9 +421,10 @@ bool in_lists(const Scatter& call) {
   constexpr std::int64_t kRowBytes = 1024, kBytes = 1 << 20;
   const Cut cut(call);
   const std::int64_t element = is_half(call.dtype) ? sizeof(float) : size_of(call.dtype);
-  return is_float(call.dtype) && (call.how == Combine::Add || call.how == Combine::Multiply) &&
-         cut.run * size_of(call.dtype) >= kRowBytes && count_of(call.x) * element > kBytes &&
-         !wants_positions(call, distinct(call.indices));
+  const bool possible = is_float(call.dtype) && (call.how == Combine::Add || call.how == Combine::Multiply) &&
+                        !wants_positions(call, distinct(call.indices));
+  const bool pays = cut.run * size_of(call.dtype) >= kRowBytes && count_of(call.x) * element > kBytes;
+  return possible && call.choices.decide(pays, FusionVariant::ByDestination, FusionVariant::AsTheyCome);
 }
 
 /// Whether a write touches few of the elements that are where they stay.
@@ -475,7 +484,17 @@ bool scatter_counts_in_order(const Scatter& whole) {
          (n == 1 || call.indices.strides[call.axis] == 1);
 }
 
-ScatterTables scatter_tables(const Scatter& call) { return tables_of(collapsed(call)); }
+library::Variants scatter_choices(Scatter whole) {
+  library::Variants out;
+  whole.choices.collect(&out);
+  const Scatter call = collapsed(whole);
+  if (in_tables(call)) {
+    if (counts(call)) (void)CountTables(count_of(call.x), size_of(call.dtype), call.choices);
+  } else if (!in_lists(call) && by_runs(call, distinct(call.indices))) {
+    (void)fetches_ahead(call, widens(call) ? sizeof(float) : size_of(call.dtype));
+  }
+  return out;
+}
 
 void scatter(const Scatter& whole, std::byte* workspace) {
   const Scatter call = collapsed(whole);

@@ -11,12 +11,8 @@ namespace kiln::cpu {
 
 std::size_t scatter_workspace_bytes(const library::Scatter& call);
 void scatter(const library::Scatter& call, std::byte* workspace);
-/// How scatter() runs a call: whether each thread combines values in a table of its own, and whether it
-/// could.
-struct ScatterTables {
-  bool used = false, possible = false;
-};
-ScatterTables scatter_tables(const library::Scatter& call);
+/// What scatter() could do otherwise, with the same results.
+library::Variants scatter_choices(library::Scatter call);
 /// Whether scatter() reads each index once, in row-major order, and nothing else at its place.
 bool scatter_counts_in_order(const library::Scatter& call);
 

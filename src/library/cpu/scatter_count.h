@@ -1,6 +1,7 @@
 // How often each position comes: a scatter that adds one number to one element at every index.
 #pragma once
 
+#include "library/choices.h"
 #include "library/cpu/positions.h"
 
 #include <algorithm>
@@ -27,22 +28,27 @@ inline std::size_t aligned(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
 /// 256.
 struct CountTables {
   static constexpr std::int64_t kMostTables = 4, kMostBytes = 40 << 10, kMostCells = 16 << 10,
-                                kMostCompared = 16;
+                                kMostCompared = 16, kCouldCompare = 64, kCouldJoin = 128 << 10;
   std::int64_t elements, element_bytes;
   bool compared;
   std::int64_t joined = 1;  // positions of a cell
   std::int64_t cells;
   std::int64_t cell_bytes;
   std::int64_t tables = 1;
-  CountTables(std::int64_t elements, std::int64_t element_bytes)
+  CountTables(std::int64_t elements, std::int64_t element_bytes, const library::Choices& choices = {})
       : elements(elements),
         element_bytes(element_bytes),
-        compared(elements <= kMostCompared),
+        compared(
+            elements <= kCouldCompare &&
+            choices.decide(elements <= kMostCompared, FusionVariant::ByComparison, FusionVariant::ByDigits)),
         cells(compared ? elements * kComparedTogether : elements + 1),
         cell_bytes(compared ? 1 : 2) {
     if (compared) return;
-    if (cells <= kMostCells / cells) joined = 2, cells *= cells;
-    if (cells > kMostCells) cell_bytes = 1;
+    const bool could_join = cells <= kCouldJoin / cells;
+    if (could_join && choices.decide(cells <= kMostCells / cells, FusionVariant::LargerTables,
+                                     FusionVariant::SmallerTables))
+      joined = 2, cells *= cells;
+    if (joined == 1 && cells > kMostCells) cell_bytes = 1;
     while (tables < kMostTables && 2 * tables * cells * cell_bytes <= kMostBytes) tables *= 2;
   }
   /// Elements of what was counted: the last counts what is out of range.

@@ -16,9 +16,11 @@ using library::Search;
 /// with their positions than the registers that they fill twice.
 template <class T, bool Positions>
 bool packs(const Rows& rows) {
-  if constexpr (Positions && sizeof(T) == 4)
-    return rows.kept == rows.length && rows.length > LineOrder<Key<T>>::kMost &&
-           rows.side_by_side<Tile<T, true, true>>();
+  if constexpr (Positions && sizeof(T) == 4) {
+    if (rows.kept != rows.length || !rows.side_by_side<Tile<T, true, true>>()) return false;
+    return rows.choices.decide(rows.length > LineOrder<Key<T>>::kMost, FusionVariant::MoreLanes,
+                               FusionVariant::FewerLanes);
+  }
   return false;
 }
 
@@ -52,11 +54,10 @@ void sort_rows(const Sort& call, std::byte* workspace) {
     RowSort<T, Positions>::run(static_cast<const T*>(call.in.data) + offset_of(call.in, row, call.axis),
                                call.in.strides[call.axis], rows.length, call.kept,
                                {call.descending, call.by_position}, functions, out_of<T>(call) + first,
-                               rows.inner, memory, parts);
+                               rows.inner, memory, parts, call.choices);
   };
   if (!rows.spread()) {
-    const int parts = rows.length >= kParallelAbove ? rows.threads : 1;
-    for (std::int64_t row = 0; row < rows.count; ++row) one(row, workspace, parts);
+    for (std::int64_t row = 0; row < rows.count; ++row) one(row, workspace, rows.parts());
     return;
   }
   const std::size_t bytes = RowSort<T, Positions>::bytes(rows.length);
@@ -89,11 +90,17 @@ std::size_t sort_workspace_bytes(const Sort& call) {
   });
 }
 
-bool sorts_side_by_side(const Sort& call) {
+library::Variants sort_choices(Sort call) {
+  library::Variants out;
+  call.choices.collect(&out);
   const Rows rows(call);
-  return dispatch(call.dtype, [&]<class T>() {
-    return call.by_position ? rows.side_by_side<Tile<T, true>>() : rows.side_by_side<Tile<T, false>>();
+  dispatch(call.dtype, [&]<class T>() {
+    if (call.by_position && !packs<T, true>(rows) && !rows.side_by_side<Tile<T, true>>())
+      RowSort<T, true>::decide(rows.length, rows.kept, rows.parts(), rows.choices);
+    if (!call.by_position && !rows.side_by_side<Tile<T, false>>())
+      RowSort<T, false>::decide(rows.length, rows.kept, rows.parts(), rows.choices);
   });
+  return out;
 }
 
 void sort(const Sort& call, std::byte* workspace) {

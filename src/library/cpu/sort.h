@@ -11,8 +11,8 @@ namespace kiln::cpu {
 
 std::size_t sort_workspace_bytes(const library::Sort& call);
 void sort(const library::Sort& call, std::byte* workspace);
-/// Whether sort() takes several rows at a time.
-bool sorts_side_by_side(const library::Sort& call);
+/// What sort() could do otherwise, with the same results.
+library::Variants sort_choices(library::Sort call);
 void search(const library::Search& call);
 
 }  // namespace kiln::cpu

@@ -160,15 +160,26 @@ Item* sort_by_parts(QuickSort<Item> quick, Item* items, Item* other, std::int64_
   return items;
 }
 
+/// How items are put in order. Digits: of their keys; equal ones stay as they stand.
+enum class OrderedBy { Partitions, Comparisons, Digits };
+template <int KeyBytes, class Item>
+OrderedBy order_of(std::int64_t n, const library::Choices& choices) {
+  bool partitions = false;
+  if constexpr (KeyBytes >= 4) partitions = n > kRadixAbove && quick_sort<Item>();
+  if (!choices.decide(partitions || n <= kRadixAbove, FusionVariant::ByComparison, FusionVariant::ByDigits))
+    return OrderedBy::Digits;
+  return partitions ? OrderedBy::Partitions : OrderedBy::Comparisons;
+}
+
 /// All n items in order; returns where they are. Pre: they are in the order of their bytes before `first`.
 template <int KeyBytes, class Item>
-Item* ordered(Item* items, Item* other, std::int64_t n, int parts, int first = 0) {
-  if (n <= kRadixAbove) {
-    std::sort(items, items + n);
-    return items;
+Item* ordered(Item* items, Item* other, std::int64_t n, int parts, const library::Choices& choices,
+              int first = 0) {
+  switch (order_of<KeyBytes, Item>(n, choices)) {
+    case OrderedBy::Partitions: return sort_by_parts(quick_sort<Item>(), items, other, n, parts);
+    case OrderedBy::Comparisons: std::sort(items, items + n); return items;
+    case OrderedBy::Digits: break;
   }
-  if constexpr (KeyBytes >= 4)
-    if (const QuickSort<Item> quick = quick_sort<Item>()) return sort_by_parts(quick, items, other, n, parts);
   return radix_sort<KeyBytes>(items, other, n, parts, first);
 }
 
@@ -199,6 +210,24 @@ struct RowSort {
   struct Order {
     bool descending, by_position;
   };
+
+  /// What is done with a row of `n` elements before its items are sorted.
+  enum class First { Nothing, Select, Filter };
+  static First first_of(std::int64_t n, std::int64_t kept, int parts, const library::Choices& choices) {
+    const std::size_t model = kept < n / (kFilterBelow * parts) ? 2 : kept < n / kSelectBelow ? 1 : 0;
+    if (kept == n) return First::Nothing;
+    return static_cast<First>(choices.pick(model, {{FusionVariant::SortAll},
+                                                   {FusionVariant::SelectFirst},
+                                                   {FusionVariant::FilterFirst, kept * parts <= n}}));
+  }
+  /// Walks through the decisions that run() takes.
+  static void decide(std::int64_t n, std::int64_t kept, int parts, const library::Choices& choices) {
+    if (first_of(n, kept, parts, choices) != First::Nothing) return;
+    if constexpr (std::is_same_v<Item, Wide>)
+      (void)order_of<8, std::uint64_t>(n, choices);
+    else
+      (void)order_of<static_cast<int>(sizeof(T)), Item>(n, choices);
+  }
 
   static Item item_at(const T* from, std::int64_t stride, std::int64_t i, Order order) {
     const Key<T> key = key_of(from[i * stride], order.by_position);
@@ -294,13 +323,13 @@ struct RowSort {
 
   static void run(const T* from, std::int64_t stride, std::int64_t n, std::int64_t kept, Order order,
                   const KeyFunctions<T>& f, const RowOut<T>& to, std::int64_t to_stride, std::byte* workspace,
-                  int parts) {
+                  int parts, const library::Choices& choices) {
     Item* const items = reinterpret_cast<Item*>(workspace);
-    const bool selected = kept < n / kSelectBelow;
+    const First first = first_of(n, kept, parts, choices);
+    const bool few = first == First::Filter, selected = first != First::Nothing;
     if constexpr (std::is_same_v<Item, Wide>)
       if (!selected && n <= kMostPacked)
-        return run_packed(from, stride, n, kept, order, f, to, to_stride, workspace, parts);
-    const bool few = kept < n / (kFilterBelow * parts);
+        return run_packed(from, stride, n, kept, order, f, to, to_stride, workspace, parts, choices);
     if (few) {
       filter(from, stride, n, kept, order, f, items, parts);
       std::sort(items, items + kept);
@@ -315,7 +344,7 @@ struct RowSort {
       // which are in no order: a radix sort of keys alone would leave equal ones in that
       std::sort(items, items + kept);
     } else if constexpr (!std::is_same_v<Item, Wide>) {
-      if (!few) sorted = ordered<static_cast<int>(sizeof(T))>(items, items + n, n, parts);
+      if (!few) sorted = ordered<static_cast<int>(sizeof(T))>(items, items + n, n, parts, choices);
     }
     over_parts(kept, kept > kParallelAbove ? parts : 1, [&](int, std::int64_t begin, std::int64_t end) {
       put(sorted + begin, end - begin, order.descending, from, stride, f, to + begin * to_stride, to_stride);
@@ -326,7 +355,7 @@ struct RowSort {
   /// A whole row, its keys and positions in one word.
   static void run_packed(const T* from, std::int64_t stride, std::int64_t n, std::int64_t kept, Order order,
                          const KeyFunctions<T>& f, const RowOut<T>& to, std::int64_t to_stride,
-                         std::byte* workspace, int parts)
+                         std::byte* workspace, int parts, const library::Choices& choices)
     requires std::is_same_v<Item, Wide>
   {
     const PackFunctions pack = pack_functions();
@@ -336,7 +365,7 @@ struct RowSort {
     });
     const Packed packed = pack.pack(keys, n, keys + n);
     std::uint64_t* const items =
-        ordered<8>(keys + n, keys + 2 * n, n, parts, std::bit_width(packed.positions) / 8);
+        ordered<8>(keys + n, keys + 2 * n, n, parts, choices, std::bit_width(packed.positions) / 8);
     pack.settle(packed, keys, items, n);
     over_parts(kept, kept > kParallelAbove ? parts : 1, [&](int, std::int64_t begin, std::int64_t end) {
       for (std::int64_t i = begin; i < end; ++i) {
@@ -416,9 +445,9 @@ struct Beginnings {
 struct Rows {
   std::int64_t count = 1, length = 0, inner = 1;  // inner: elements of the axes behind the sorted one
   std::int64_t kept = 0;
-  bool alone = false;  // see Sort
+  library::Choices choices;
   int threads = 1;
-  explicit Rows(const Sort& call) : alone(call.rows_alone), threads(call.one_thread ? 1 : thread_count()) {
+  explicit Rows(const Sort& call) : choices(call.choices), threads(call.one_thread ? 1 : thread_count()) {
     for (int a = 0; a < call.in.rank; ++a) {
       if (a != call.axis) count *= call.in.dims[a];
       if (a > call.axis) inner *= call.in.dims[a];
@@ -428,10 +457,19 @@ struct Rows {
   }
   /// Whether threads share rows out; otherwise they share each row.
   bool spread() const { return count > 1 && (count >= threads || length < kParallelAbove); }
+  /// Threads that share a row.
+  int parts() const { return !spread() && length >= kParallelAbove ? threads : 1; }
   /// Whether rows are sorted side by side, in tiles of this kind.
   template <class Tile>
   bool side_by_side() const {
-    if (alone || count < Tile::kRows) return false;
+    const bool few = kept < length / kSelectBelow;
+    if (count < Tile::kRows || length > std::max(Tile::kMost, few ? kNetworkSelects : 0)) return false;
+    return choices.decide(faster_side_by_side<Tile>(), FusionVariant::RowsBesideRows,
+                          FusionVariant::RowsAlone);
+  }
+  /// The same by the model.
+  template <class Tile>
+  bool faster_side_by_side() const {
     if (length <= kNetworkAlways) return true;
     const bool few = kept < length / kSelectBelow;
     if (!has_wide_network()) return !few && length <= kNetworkMost<typename Tile::Item> / 4;

@@ -35,6 +35,9 @@ struct Product final : Routine {
 };
 
 struct Sorting final : Routine {
+  std::vector<FusionVariant> ways(const Call& call) const override {
+    return sort_choices(library::sort_of(call), device(call.device.index).major).list();
+  }
   void run(const Call& call, std::byte*) const override {
     sort(library::sort_of(call), current_stream(call.device.index));
   }
@@ -62,21 +65,7 @@ struct Scattering final : Routine {
     return fits ? counting : std::nullopt;
   }
   std::vector<FusionVariant> ways(const Call& call) const override {
-    const library::Scatter scatter = library::scatter_of(call);
-    const std::uint64_t l2_bytes = device(call.device.index).l2_bytes;
-    switch (way_of(scatter, l2_bytes)) {
-      case Way::Counted:
-      case Way::Summed:
-      case Way::Listed:
-      case Way::Bucketed:
-      case Way::Privately: return {FusionVariant::OneTable};
-      case Way::Apart:
-        if (ranges_of(scatter, l2_bytes) > 1) return {FusionVariant::OneTable};
-        return {};
-      case Way::Set:
-      case Way::Ordered: return {};
-    }
-    return {};
+    return scatter_choices(library::scatter_of(call), device(call.device.index).l2_bytes).list();
   }
   void run(const Call& call, std::byte* workspace) const override {
     scatter(library::scatter_of(call), current_stream(call.device.index), workspace);

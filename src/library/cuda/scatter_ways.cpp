@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <iterator>
+#include <utility>
+#include <vector>
 
 namespace kiln::cuda {
 
@@ -142,6 +144,12 @@ bool takes_buckets(const Scatter& call, std::uint64_t l2_bytes) {
   return b.buckets <= kMostBuckets && b.sum_bytes(call) <= kMostBucketBytes;
 }
 
+std::uint64_t believed_l2(const Scatter& call, std::uint64_t l2_bytes) {
+  return call.choices.has(FusionVariant::SmallerCaches)  ? l2_bytes / 4
+         : call.choices.has(FusionVariant::LargerCaches) ? l2_bytes * 4
+                                                         : l2_bytes;
+}
+
 }  // namespace
 
 std::int64_t row_width(const Scatter& call) {
@@ -176,7 +184,7 @@ bool adds_words(const Scatter& call) {
 }
 
 bool meets_privately(const Scatter& call) {
-  if (call.how == Combine::Set || call.tables == Scatter::Tables::One || in_order(call)) return false;
+  if (call.how == Combine::Set || call.choices.has(FusionVariant::OneTable) || in_order(call)) return false;
   const Groups groups(call);
   return groups.places <= accumulators(call) && groups.values >= kValuesPerPlace * groups.places &&
          groups.count * groups.values >= kFewestPrivately;
@@ -284,7 +292,7 @@ std::optional<ColumnUnits> column_units(const RowSums& s, std::int64_t lanes, in
 
 std::int64_t ranges_of(const Scatter& call, std::uint64_t l2_bytes) {
   constexpr std::int64_t kSector = 32;  // bytes, of which one value at least is to come for each
-  if (call.tables == Scatter::Tables::One || call.values.dims[call.axis] < 2) return 1;
+  if (call.choices.has(FusionVariant::OneTable) || call.values.dims[call.axis] < 2) return 1;
   std::int64_t values = 1, bytes = widens(call.dtype, call.how) ? 4 : size_of(call.dtype);
   for (int a = 0; a < call.values.rank; ++a) {
     if (a < call.axis && call.x.dims[a] != 1)
@@ -292,7 +300,7 @@ std::int64_t ranges_of(const Scatter& call, std::uint64_t l2_bytes) {
     values *= call.values.dims[a];
     bytes *= call.x.dims[a];
   }
-  const auto l2 = static_cast<std::int64_t>(l2_bytes);
+  const auto l2 = static_cast<std::int64_t>(believed_l2(call, l2_bytes));
   if (bytes <= l2 || values * kSector < bytes) return 1;
   return std::min(ceil_div(bytes, l2 * 3 / 4), call.x.dims[call.axis]);
 }
@@ -300,12 +308,35 @@ std::int64_t ranges_of(const Scatter& call, std::uint64_t l2_bytes) {
 Way way_of(const Scatter& call, std::uint64_t l2_bytes) {
   if (call.how == Combine::Set) return Way::Set;
   if (in_order(call)) return Way::Ordered;
-  if (call.tables == Scatter::Tables::One) return Way::Apart;
-  if (counts(call)) return Way::Counted;
-  if (takes_buckets(call, l2_bytes)) return Way::Bucketed;
-  if (adds_rows(call, l2_bytes)) return Way::Summed;
-  if (takes_rows(call)) return Way::Listed;
+  if (call.choices.has(FusionVariant::OneTable)) return Way::Apart;
+  bool other = call.choices.has(FusionVariant::OtherWay);  // than the first that could be taken
+  const auto takes = [&](bool could) { return could && !std::exchange(other, false); };
+  l2_bytes = believed_l2(call, l2_bytes);
+  if (takes(counts(call))) return Way::Counted;
+  if (takes(takes_buckets(call, l2_bytes))) return Way::Bucketed;
+  if (takes(adds_rows(call, l2_bytes))) return Way::Summed;
+  if (takes(takes_rows(call))) return Way::Listed;
   return meets_privately(call) ? Way::Privately : Way::Apart;
+}
+
+library::Variants scatter_choices(const Scatter& call, std::uint64_t l2_bytes) {
+  const auto how = [&](const Scatter& s) {
+    const Way way = way_of(s, l2_bytes);
+    return std::pair(way, way == Way::Apart ? ranges_of(s, l2_bytes) : 1);
+  };
+  library::Variants out;
+  if (call.how == Combine::Set || in_order(call)) return out;
+  std::vector<decltype(how(call))> known{how(call)};
+  for (const FusionVariant v : {FusionVariant::OneTable, FusionVariant::OtherWay,
+                                FusionVariant::SmallerCaches, FusionVariant::LargerCaches}) {
+    if (call.choices.has(v)) continue;
+    Scatter other = call;
+    other.choices.take(v);
+    if (std::ranges::find(known, how(other)) != known.end()) continue;
+    known.push_back(how(other));
+    out.add(v);
+  }
+  return out;
 }
 
 std::optional<library::Counting> counting_of(const Scatter& call, int multiprocessors,

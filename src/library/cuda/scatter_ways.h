@@ -15,6 +15,8 @@ namespace kiln::cuda {
 enum class Way : std::uint8_t { Set, Ordered, Counted, Summed, Listed, Bucketed, Privately, Apart };
 /// `l2_bytes`: of the device.
 Way way_of(const library::Scatter& call, std::uint64_t l2_bytes);
+/// What could be done otherwise, with the same results.
+library::Variants scatter_choices(const library::Scatter& call, std::uint64_t l2_bytes);
 /// How a kernel that makes the indices counts them, where one number is added at each and a block has
 /// counters for all places.
 std::optional<library::Counting> counting_of(const library::Scatter& call, int multiprocessors,

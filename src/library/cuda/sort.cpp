@@ -30,6 +30,8 @@ constexpr std::int64_t kLeastSelecting = 2048;  // rows, for enough warps
 constexpr std::int64_t kMostPositions = std::int64_t{1} << 30;  // that keys of 32 bits leave room for
 constexpr std::int64_t kMostByRadix = std::int64_t{1} << 30;    // elements, whose counts fit beside two flags
 
+constexpr int kHopper = 9;  // major compute capability: compares two numbers of 16 bits at once
+
 /// The kernels' Rows.
 struct Rows {
   Axes axes;
@@ -66,8 +68,11 @@ struct Items {
       first = by_thread;
       return;
     }
-    paired = halves && bytes <= 2 && length <= tile;
-    if (bytes <= 4 && length > kMostByWords && length <= tile) by_thread = kMostByWords;
+    paired = halves && bytes <= 2 && length <= tile &&
+             call.choices.decide(true, FusionVariant::MoreLanes, FusionVariant::FewerLanes);
+    if (bytes <= 4 && length > kMostByWords && length <= tile &&
+        call.choices.decide(true, FusionVariant::FewerThreads, FusionVariant::MoreThreads))
+      by_thread = kMostByWords;
     // Whole rows, as many as a power of two; of so many elements anyway threads have whole rows.
     const bool whole = call.kept == length && bytes <= 8 && size_of(call.dtype) <= 4;
     if (length <= (whole ? kMostOfRow : by_thread) &&
@@ -83,7 +88,9 @@ struct Items {
     if (length <= tile) return;
     // Either way reads and writes all items once a round; merging soon drops those that are not kept.
     const int merges = std::bit_width(static_cast<std::uint64_t>(ceil_div(length, tile) - 1));
-    const bool radix = merges > passes && call.kept > length / 4 && count_of(call.in) < kMostByRadix;
+    const bool radix = count_of(call.in) < kMostByRadix &&
+                       call.choices.decide(merges > passes && call.kept > length / 4, FusionVariant::ByDigits,
+                                           FusionVariant::ByComparison);
     way = radix ? Way::Radix : Way::Merge;
   }
   void choose_order(std::int64_t length) {
@@ -104,9 +111,11 @@ struct Items {
     constexpr std::int64_t kLong = 480, kHalfAsLong = 256, kFew = 8;
     const std::int64_t length = call.in.dims[call.axis];
     const bool many = call.kept > kFew, wide = bytes >= 8;
-    return call.kept > 1 && call.kept <= kLanes && size_of(call.dtype) >= 4 && (many || wide) &&
-           length >= (many && wide ? kHalfAsLong : kLong) && length < kMostPositions &&
-           call.in.strides[call.axis] == 1 && count_of(call.in) >= kLeastSelecting * length;
+    const bool possible = call.kept > 1 && call.kept <= kLanes && size_of(call.dtype) >= 4 &&
+                          length >= 2 * kLanes && length < kMostPositions && call.in.strides[call.axis] == 1;
+    const bool pays = (many || wide) && length >= (many && wide ? kHalfAsLong : kLong) &&
+                      count_of(call.in) >= kLeastSelecting * length;
+    return possible && call.choices.decide(pays, FusionVariant::SelectFirst, FusionVariant::SortAll);
   }
   static std::int64_t by_thread_of(std::int64_t bytes) {
     return std::min(kMostByThread, kTileBytes / (kThreads * bytes));
@@ -324,6 +333,13 @@ std::string sort_source(const Sort& call, bool halves) {
              texts::sort, texts::reduce, texts::scan, texts::sort_radix);
 }
 
+library::Variants sort_choices(Sort call, int major) {
+  library::Variants out;
+  call.choices.collect(&out);
+  (void)Items(call, major >= kHopper);
+  return out;
+}
+
 void sort(const Sort& call, Stream stream) {
   Rows rows;
   rows.axes = joined_axes(call.in, call.axis);
@@ -337,7 +353,6 @@ void sort(const Sort& call, Stream stream) {
   rows.descending = call.descending;
   if (rows.count == 0 || rows.kept == 0) return;
 
-  constexpr int kHopper = 9;
   const bool halves = device(device_of(stream)).major >= kHopper;
   const Items items(call, halves);
   const auto kernels = [&](const char* way,

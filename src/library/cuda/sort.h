@@ -12,6 +12,9 @@ namespace kiln::cuda {
 /// CompileError, DeviceError.
 void sort(const library::Sort& call, Stream stream);
 
+/// What sort() could do otherwise, with the same results, on a device of such a compute capability.
+library::Variants sort_choices(library::Sort call, int major);
+
 /// The kernels' CUDA C for a call of such a dtype and shape, for tests.
 std::string sort_source(const library::Sort& call, bool halves);
 

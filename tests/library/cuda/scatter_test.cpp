@@ -346,7 +346,7 @@ TEST(ScatterWays, RangesAreOfOutputsThatLeaveTheSecondCache) {
   call.values.dims[0] = 1 << 20;  // of most lines nothing is read
   EXPECT_EQ(ranges(1 << 25), 1);
   call.values.dims[0] = 1 << 25;
-  call.tables = library::Scatter::Tables::One;
+  call.choices.take(FusionVariant::OneTable);
   EXPECT_EQ(ranges(1 << 25), 1);
 }
 
