@@ -134,3 +134,49 @@ __device__ __forceinline__ vec<T, N> load_any(const T* __restrict__ p) {
   }
   return u.elements;
 }
+
+/// M elements that begin anywhere, in the same way.
+template <int M, class T>
+__device__ __forceinline__ vec<T, M> load_span(const T* __restrict__ p) {
+  constexpr int kBytes = M * sizeof(T), kChunks = (kBytes + 30) / 16, kWords = (kBytes + 3) / 4;
+  const unsigned int off = (unsigned int)(unsigned long long)p & 15u;
+  union {
+    uint4 chunks[kChunks];
+    unsigned int words[4 * kChunks];
+  } from;
+  const uint4* const first = reinterpret_cast<const uint4*>(reinterpret_cast<const char*>(p) - off);
+  const int last = int(off + kBytes - 1) / 16;
+#pragma unroll
+  for (int i = 0; i < kChunks; ++i) from.chunks[i] = first[i < last ? i : last];
+#pragma unroll
+  for (int step = 2; step > 0; step /= 2)
+#pragma unroll
+    for (int i = 0; i < kWords + step && i + step < 4 * kChunks; ++i)
+      from.words[i] = off & (4 * step) ? from.words[i + step] : from.words[i];
+  union {
+    vec<T, M> elements;
+    unsigned int words[kWords];
+  } u;
+#pragma unroll
+  for (int i = 0; i < kWords; ++i) {
+    const unsigned int next = i + 1 < 4 * kChunks ? from.words[i + 1] : 0u;
+    const unsigned long long two = (unsigned long long)next << 32 | from.words[i];
+    u.words[i] = sizeof(T) < 4 ? (unsigned int)(two >> (off % 4 * 8)) : from.words[i];
+  }
+  return u.elements;
+}
+
+/// The elements from `Lo` to N - 1 + `Hi` around N at p, which is a multiple of their size: by the accesses
+/// of load() that they lie in.
+template <int N, int Lo, int Hi, class T>
+__device__ __forceinline__ vec<T, N + Hi - Lo> load_around(const T* __restrict__ p) {
+  constexpr int kFirst = (Lo + 64 * N) / N - 64, kLast = (N - 1 + Hi + 64 * N) / N - 64;
+  vec<T, N> from[kLast - kFirst + 1];
+#pragma unroll
+  for (int i = kFirst; i <= kLast; ++i) from[i - kFirst] = load<N>(p + i * N);
+  vec<T, N + Hi - Lo> all;
+#pragma unroll
+  for (int i = 0; i < N + Hi - Lo; ++i)
+    all.at[i] = from[(i + Lo - kFirst * N) / N].at[(i + Lo - kFirst * N) % N];
+  return all;
+}

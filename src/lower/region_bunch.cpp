@@ -22,17 +22,26 @@ namespace {
 
 constexpr std::int64_t kBanks = 32;  // of shared memory: a row that is a multiple of them would use one
 
-/// How many of a warp's threads want a word of the same bank at a time at most, each going along its own row,
-/// `shifted` as bunch_index says: slabs of `slab` elements have `rows` rows.
-int conflicts(std::int64_t rows, std::int64_t slab, std::int64_t size, bool shifted) {
-  constexpr std::int64_t kWarp = 32, kWord = 4;
+constexpr std::int64_t kWord = 4;  // bytes of a bank's word
+
+/// How threads go along the rows of a bunch: slabs of `slab` elements have `rows` rows; `together` elements
+/// of a row are one access; `left_out` elements are left out behind every `every`.
+struct BunchWalk {
+  std::int64_t rows, slab, together = 1, every = kBanks, left_out = 1;
+};
+
+/// How many of the threads whose accesses are made together want a word of the same bank at most, each going
+/// along its own row, `shifted` as bunch_index says.
+int conflicts(const BunchWalk& w, std::int64_t size, bool shifted) {
+  constexpr std::int64_t kWarp = 32;
+  const std::int64_t access = std::max(kWord, w.together * size), parts = access / kWord;
   int most = 0;
-  for (std::int64_t k = 0; k < slab; k += rows) {
+  for (std::int64_t k = 0; k < w.slab; k += w.together > 1 ? w.together : w.rows) {
     std::array<std::vector<std::int64_t>, kBanks> words;
-    for (std::int64_t thread = 0; thread < kWarp; ++thread) {
-      const std::int64_t at = thread / rows * slab + thread % rows + k,
-                         word = (at + (shifted ? at / kBanks : 0)) * size / kWord;
-      std::vector<std::int64_t>& bank = words[static_cast<std::size_t>(word % kBanks)];
+    for (std::int64_t thread = 0; thread < kWarp / parts; ++thread) {
+      const std::int64_t at = thread / w.rows * w.slab + thread % w.rows + k,
+                         word = (at + (shifted ? at / w.every * w.left_out : 0)) * size / access;
+      std::vector<std::int64_t>& bank = words[static_cast<std::size_t>(word % (kBanks / parts))];
       if (!std::ranges::count(bank, word)) bank.push_back(word);
       most = std::max(most, static_cast<int>(bank.size()));
     }
@@ -137,8 +146,23 @@ bool RegionLowering::bunches_by_runs() const {
          std::ranges::any_of(p_.outputs, [&](const Pulled::Output& o) { return !o.row && !stretch(o.at); });
 }
 
+/// Elements of a row that a thread reads and writes at once in a bunch's tiles: each row begins with one such
+/// access, and so does what else lies along it in memory. 1: rows do not, or are scanned.
+int RegionLowering::words_of_bunch() const {
+  const Group& last = groups_.back();
+  if (!target_.gpu || s_.run_lanes == 1 || !last.reduced || last.backwards || !scans_.empty() ||
+      !slab_groups(false).empty() || bunches_by_runs())
+    return 1;
+  const std::int64_t words = std::gcd(last.extent, std::int64_t{s_.run_lanes});
+  const bool others = std::ranges::any_of(p_.entries, [&](const Entry& e) {
+    return e.kind == Entry::Kind::Load && !bunched(e) && walks(e.index, last) && !begins_whole(e, words);
+  });
+  return others ? 1 : static_cast<int>(words);
+}
+
 /// Where the element at hand is in a tile. One element is left out behind as many as there are banks, so that
-/// rows of most lengths are some banks apart; not where they are so as they lie.
+/// rows of most lengths are some banks apart; not where they are so as they lie. Where rows are taken by
+/// words, a vector is left out behind all banks' words.
 E RegionLowering::bunch_index(DType type) {
   if (!target_.gpu) return turned_index(slab_groups(), type);
   E at = bunch_at_;
@@ -149,14 +173,21 @@ E RegionLowering::bunch_index(DType type) {
     for (std::size_t g = 1; g < groups_.size(); ++g) at = at * extent(static_cast<int>(g)) + axis_[g];
     at = at - bunch_first_;
   }
-  const E left_out = kernel::index_div(at, konst(kBanks));
+  const std::int64_t all = kBanks * kWord / size_of(type), unit = bunch_at_ ? s_.run_lanes : bunch_words_;
+  const E left_out = bunch_words_ == 1
+                         ? kernel::index_div(at, konst(kBanks))
+                         : kernel::index_div(kernel::index_div(at, konst(unit)), konst(all / unit));
   return at + (bunch_shift_ ? left_out * bunch_shift_ : left_out);
 }
 
 std::uint32_t RegionLowering::bunch_tile(DType type, std::int64_t elements) {
-  const std::int64_t padded = elements + elements / kBanks;
+  const std::int64_t left_out = bunch_words_ == 1
+                                    ? elements / kBanks
+                                    : (elements / (kBanks * kWord / size_of(type)) + 1) * s_.run_lanes,
+                     padded = elements + left_out;
   const std::uint32_t b = scratch_buffer(type, ceil_div(padded * size_of(type), 64) * 64);
   k_.buffers[b].shared = static_cast<std::uint32_t>(padded);
+  k_.buffers[b].vector = bunch_words_ > 1;  // copied by whole vectors
   return b;
 }
 
@@ -187,18 +218,22 @@ void RegionLowering::build_bunch() {
   const std::int64_t rows = product(kept) / product(outer), slab = rows * product(reduced_groups());
   std::int64_t bytes = 0;
   int shifted = 0, as_they_lie = 0;
+  bunch_words_ = words_of_bunch();
   const auto add = [&](NodeId node) {
     const std::int64_t size = size_of(g_[node].dtype);
+    BunchWalk walk{rows, slab};
+    if (bunch_words_ > 1) walk = {rows, slab, bunch_words_, kBanks * kWord / size, s_.run_lanes};
     bytes += size;
-    shifted += conflicts(rows, slab, size, true);
-    as_they_lie += conflicts(rows, slab, size, false);
+    shifted += conflicts(walk, size, true);
+    as_they_lie += conflicts(walk, size, false);
   };
   for (const Entry& e : p_.entries)
     if (bunched(e)) add(e.node);
   for (const auto& o : p_.outputs)
     if (!o.row) add(o.node);
-  bunch_shift_ = size(kLeftOut, shifted <= as_they_lie ? 1 : 0);  // one kernel for both
-  const std::int64_t elements = s_.run / bytes;                   // of each tile
+  const std::int64_t left_out = bunch_words_ > 1 ? s_.run_lanes : 1;
+  bunch_shift_ = size(kLeftOut, shifted <= as_they_lie ? left_out : 0);  // one kernel for both
+  const std::int64_t elements = s_.run / bytes;                          // of each tile
   if (elements <= kAddedInOrder * s_.block) bounded_.assign(k_.accs.size(), true);
 
   LoopDecl grid = open_grid();

@@ -395,6 +395,8 @@ void RegionLowering::phase_loops(Body& into, Groups order, bool vector,
   else if (target_.gpu && s_.tile > 1 && !together)
     nest.back().steps =
         static_cast<std::uint16_t>(loads_along(groups_[static_cast<std::size_t>(order.back())]));
+  else if (bunch_words_ > 1 && !cut)
+    nest.back().steps = static_cast<std::uint16_t>(bunch_words_);
   const std::size_t inner = cut ? blocks + 1 : 0;  // the loops over the elements of a block
   const std::vector<LoopDecl> again(nest.begin() + static_cast<std::ptrdiff_t>(inner), nest.end());
   const std::vector<std::vector<std::uint32_t>> inside = begin_reductions(nest, inner, cut);

@@ -122,7 +122,7 @@ class RegionLowering {
   void order_short_runs(std::vector<Group>& axes) const;
   void join_reduced();
   int axis_apart() const, axis_repeated() const;
-  int loads_along(const Group& along) const;
+  int loads_along(const Group& along) const, words_of_bunch() const;
   bool differs_inside_rows(const Entry& load) const;
   bool all_loads_repeat() const;
   bool crosses(const Entry& e) const;
@@ -295,8 +295,8 @@ class RegionLowering {
   E build_entry(EntryId id);
   EntryId same_steps(EntryId id) const;
   E build_load(EntryId id);
-  bool same_walk(const Entry& a, const Entry& b) const;
-  EntryId stride_owner(EntryId id) const;
+  bool same_walk(const Entry& a, const Entry& b) const, beside_earlier(EntryId id, std::int64_t lanes) const;
+  EntryId stride_owner(EntryId id) const, near_window(EntryId id) const;
   E build_pad(EntryId id);
   Index with_steps_of(const Entry& e, const Predicate& p, const Entry& other);
   E turned_load(const Entry& pad);
@@ -592,10 +592,10 @@ class RegionLowering {
   std::vector<EntryId> building_;  // operations that wait for operands, the innermost last
   Body* body_ = nullptr;           // where the statements go that values need: loops
   // Chunks.
-  std::int64_t chunks_ = 1, rows_ = 1;  // rows: of the finish section
-  E n_chunks_, n_rows_;                 // the same as parameters
-  E chunk_base_;                        // Stripes in chunks: where the chunk's partial results begin
-  E item_;  // Chain, its second section: the chunk, whose prefixes are combined into the scans
+  std::int64_t chunks_ = 1, rows_ = 1, bunch_words_ = 1;  // rows: of the finish section; see words_of_bunch
+  E n_chunks_, n_rows_;                                   // the same as parameters
+  E chunk_base_;  // Stripes in chunks: where the chunk's partial results begin
+  E item_;        // Chain, its second section: the chunk, whose prefixes are combined into the scans
 };
 
 }  // namespace kiln::lower

@@ -443,13 +443,15 @@ E RegionLowering::build_load(EntryId id) {
     return copied_type_ == stored ? kernel::cast(given, compute_type(stored)) : given;
   }
   if (strip_row_ >= 0) return kernel::cast(strip_load(id), compute_type(stored));
-  const std::uint32_t b = input_buffer(e);
+  const EntryId near = near_window(id);
+  const std::uint32_t b = input_buffer(p_.entries[near]);
   Index from_buffer = e.index;
   from_buffer.c = 0;  // the buffer begins there
   from_buffer.n = 0;
   for (const Term& term : std::span(e.index.terms, static_cast<std::size_t>(e.index.n)))
     if (!moves_buffer(term)) from_buffer.terms[from_buffer.n++] = term;
-  const E at = to_expr(from_buffer, target_.gpu ? stride_owner(id) : same_steps(id));
+  E at = to_expr(from_buffer, target_.gpu ? stride_owner(id) : same_steps(id));
+  if (near != id) at = at + konst(e.index.c - p_.entries[near].index.c);
   const E v = load(b, stored, at, e.predicates >= 0 ? predicate_expr(e.predicates, -1) : E{});
   return kernel::cast(v, compute_type(stored));
 }

@@ -192,6 +192,22 @@ EntryId RegionLowering::stride_owner(EntryId id) const {
   return id;
 }
 
+/// The load in whose buffer a tested run's load is, a known number of elements away: the neighbours along a
+/// row are then loaded once. Rather one of whole vectors.
+EntryId RegionLowering::near_window(EntryId id) const {
+  const Entry& e = p_.entries[id];
+  if (!s_.windows || s_.lanes == 1 || e.index.coef(groups_.back().last) != 1) return id;
+  const std::int64_t most = s_.lanes / 2;
+  EntryId nearest = id;
+  for (EntryId other = 0; other < p_.entries.size(); ++other) {
+    const Entry& o = p_.entries[other];
+    if (!same_walk(o, e) || std::abs(o.index.c - e.index.c) > most) continue;
+    if (begins_whole(o, s_.lanes)) return other;
+    nearest = std::min(nearest, other);
+  }
+  return nearest;
+}
+
 /// The link whose parameters a predicate has. In a GPU's reduction it is the first of equal ones, so that the
 /// taps of a convolution ask once for each row and column of it. (A map of 25 taps takes 1.05 times as long
 /// so: what its guards are stays in registers.)

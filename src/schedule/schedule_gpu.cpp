@@ -172,7 +172,9 @@ bool bunch_rows(const Facts& f, const Target& t, Schedule& s) {
   }
   const bool last_reduced = f.axes.back().reduced;
   if (f.scans && last_reduced && f.bunch_vector == 1 && reduced <= kShortRow) return false;
-  if (last_reduced && s.lanes > 1 && s.lanes >= f.bunch_vector && reduced > kFewVectors * s.lanes)
+  // Threads take long to combine what they keep in parts.
+  const int few_vectors = kFewVectors * (f.in_parts ? 4 : 1);
+  if (last_reduced && s.lanes > 1 && s.lanes >= f.bunch_vector && reduced > few_vectors * s.lanes)
     return false;
   // Few rows of vectors are a thread's, in registers or shared memory.
   if (!last_reduced && !f.scans && !narrow_accesses(f, s.lanes) && reduced < kLeastRows &&

@@ -122,13 +122,22 @@ CudaEmitter::Walk CudaEmitter::walk(ExprId e, std::uint32_t var) const {
 /// Whether an index, used in the body of the loop of `var` but in no loop inside, is greater in each
 /// iteration.
 bool CudaEmitter::ascends(ExprId index, std::uint32_t var) const {
-  const auto stands = [&](ExprId e) {
+  // By the iterations that have accesses together, their quotient does not change.
+  const auto stands = [&](auto& self, ExprId e) -> bool {
     const Walk w = walk(e, var);
-    return !w.var && !w.memory;
+    if (!w.var) return !w.memory;
+    const ExprNode& x = pool_[e];
+    if (x.prim == Prim::IndexDiv && together_.together > 1 && pool_[x.b].prim == Prim::Const &&
+        static_cast<std::int64_t>(pool_[x.b].imm) == together_.together && ascends(x.a, var))
+      return true;
+    if (x.prim != Prim::IndexDiv && x.prim != Prim::Mul && x.prim != Prim::Add) return false;
+    return self(self, x.a) && self(self, x.b);
   };
   const ExprNode& n = pool_[index];
   if (n.prim == Prim::Var) return n.imm == var;
-  return n.prim == Prim::Add && ((ascends(n.a, var) && stands(n.b)) || (ascends(n.b, var) && stands(n.a)));
+  if (n.prim == Prim::Sub) return ascends(n.a, var) && stands(stands, n.b);
+  return n.prim == Prim::Add &&
+         ((ascends(n.a, var) && stands(stands, n.b)) || (ascends(n.b, var) && stands(stands, n.a)));
 }
 
 void CudaEmitter::begin_accs(const LoopDecl& l) {

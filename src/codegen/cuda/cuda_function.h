@@ -9,7 +9,8 @@
 // yet; so it stands before everything that may use it.
 //
 // The class is implemented by topic: cuda_c.cpp (the file), cuda_loops.cpp, cuda_cut.cpp, cuda_values.cpp,
-// cuda_memory.cpp, cuda_windows.cpp, cuda_accumulators.cpp, cuda_relative.cpp, cuda_running.cpp.
+// cuda_memory.cpp, cuda_together.cpp, cuda_windows.cpp, cuda_accumulators.cpp, cuda_relative.cpp,
+// cuda_running.cpp.
 #pragma once
 
 #include "codegen/cuda/cuda_expr.h"
@@ -108,8 +109,8 @@ class CudaEmitter {
     int depth = 0;  // of the loop's scope; 0: none
     std::uint32_t var = 0;
     int together = 0;
-    std::string declarations, text;
-    std::unordered_map<ExprId, std::string> memo, loaded;
+    std::string declarations, text, after;  // what comes before their iterations, and behind them
+    std::unordered_map<ExprId, std::string> memo, after_memo, loaded;
   };
 
   /// Values that all steps of a loop give to accumulators which combine several at once (`with` in
@@ -177,6 +178,7 @@ class CudaEmitter {
   std::string chosen_text(ExprId e);
   std::string loaded_element(ExprId e);
   std::string loaded_together(ExprId e);
+  bool goes_by_words(const LoopDecl& l) const, store_together(const Stmt& s);
   bool ahead(ExprId load);
   bool element_ahead(ExprId load);
   int level_of(ExprId e);
@@ -290,6 +292,18 @@ class CudaEmitter {
   Along along(ExprId e);
   Along settle(ExprId e);
   void find_windows(ExprId e);
+  /// Windows of one array near each other, which are loaded once where all of them are there.
+  struct Span {
+    std::uint64_t buffer;
+    ExprId base;  // elements from `low` on behind it, to `high` behind a run's last
+    std::int64_t low = 0, high = 0;
+    std::vector<ExprId> loads;
+    std::string name;
+  };
+  std::pair<ExprId, std::int64_t> beside(ExprId index) const;
+  void find_spans();
+  std::string of_span(ExprId load);
+  std::string enter_spans();
 
   // ---- state
   const Kernel& k_;
@@ -339,6 +353,8 @@ class CudaEmitter {
   int rounds_ = 0;
   std::vector<std::pair<ExprId, bool>> settled_;
   std::unordered_set<ExprId> same_, windows_, visited_;
+  std::vector<Span> spans_;
+  bool in_spans_ = false;        // a run all of whose spans are there is written
   bool keeps_loads_ = false;     // loads of several iterations of a column are to be in flight together
   bool by_halves_ = false;       // a tile's words come while others are computed
   bool few_results_ = false;     // … elements are waited for

@@ -9,7 +9,6 @@ namespace kiln::codegen {
 constexpr int kUnrolled = 4;      // iterations of a short loop body that are in flight together
 constexpr std::size_t kTile = 4;  // results of a loop that have registers of their own
 constexpr double kNarrow = 4;     // bytes of an iteration, of which more are in flight together
-constexpr int kWords = 4;         // adjacent columns of a thread, where these are no narrow elements
 constexpr int kFewSums = 40;      // registers of accumulators that leave some for the next columns of a tile
 constexpr int kAhead = 24;        // registers of a thread for elements of all steps that are loaded ahead, …
 constexpr int kMostAhead = 40;    // … and where a map's are of one register each
@@ -235,7 +234,8 @@ void CudaEmitter::serial_loop(const LoopDecl& l, const std::string& extent) {
   }
   // A tile's results take the registers that loads ahead would, and time enough for the next loads.
   const bool in_flight = unrolls(k_, l), tile = l.body.size() >= kTile;
-  const bool staged = in_flight && !tile && at_.lanes_depth() > 0 && stage_.steps < 2;
+  const bool words = goes_by_words(l);
+  const bool staged = in_flight && !tile && at_.lanes_depth() > 0 && stage_.steps < 2 && !words;
   const Stage around = std::exchange(stage_, {});
   const double bytes = lanes_ * bytes_a_step(l);
   const bool scalars = lanes_ == 1 && at_.lanes_depth() > 0;
@@ -252,15 +252,15 @@ void CudaEmitter::serial_loop(const LoopDecl& l, const std::string& extent) {
   if (along) together_ = {depth(), l.var, l.steps, {}, {}, {}, {}};
   if (along && tile && lanes_ > 1 && registers_of_accs() <= kFewSums)
     stage_ = {depth(), l.steps, 0, {}, {}, {}};
-  const bool gathered = (staged || in_flight) && together_.depth == 0 && gathers(l);
-  if (gathered) gathering_.steps = batch;
+  const bool gathered = (words || ((staged || in_flight) && together_.depth == 0)) && gathers(l);
+  if (gathered) gathering_.steps = words ? l.steps : batch;
   block(l.body);
   if (depth() == 2 && meets(l)) line("__syncthreads();");  // before the next iteration fills it
   const std::string body = close_scope();
   const Stage ahead = std::exchange(stage_, around);
   const Together loads = std::exchange(together_, outside);
   once_ = once;
-  if (!loads.loaded.empty()) {
+  if (along && (words || !loads.loaded.empty())) {
     here().text += by_vectors(l, first, end, loads, ahead, body);
   } else if (ahead.loaded.empty() && !gathered) {
     if (in_flight) line(cat("#pragma unroll ", scalars ? batch : kUnrolled));
@@ -308,41 +308,6 @@ std::string CudaEmitter::in_batches(const LoopDecl& l, const std::string& first,
   out += cat("for (; ", base, " + ", (batch - 1) * l.rows, " < ", end, "; ", base, " += ", batch * l.rows,
              ") {\n", part(false));
   return out + cat("if (", base, " < ", end, ") {\n", part(true));
-}
-
-/// A serial loop whose extent is a multiple of the iterations that have loads together. What else these load
-/// ahead comes by halves, each while the other half is computed: the assembler would let each wait for its
-/// load otherwise, to save registers.
-std::string CudaEmitter::by_vectors(const LoopDecl& l, const std::string& first, const std::string& end,
-                                    const Together& loads, const Stage& ahead, const std::string& body) {
-  const int half = loads.together / 2;
-  const std::string base = fresh("b"), i = cat("const ", index_type(), " i", l.var, " = ");
-  const auto each = [&](int from, int to, const std::string& at, const std::string& text) {
-    return cat("#pragma unroll\nfor (int k = ", from, "; k < ", to, "; ++k) {\n", i, at, " + k;\n", text,
-               "}\n");
-  };
-  const auto load = [&](int from, int to, const std::string& at) {
-    std::string out;
-    for (const Stage::Level& level : ahead.levels)
-      if (!level.text.empty()) out += each(from, to, at, level.text);
-    return out;
-  };
-  std::string out = cat(index_type(), ' ', base, " = ", first, ";\n", ahead.declarations());
-  if (!ahead.loaded.empty()) out += cat("if (", base, " < ", end, ") {\n", load(0, half, base), "}\n");
-  out += cat("for (; ", base, " < ", end, "; ", base, " += ", loads.together, ") {\n", loads.declarations,
-             "{\n", i, base, ";\n", loads.text, "}\n", load(half, loads.together, base));
-  if (ahead.loaded.empty()) {
-    constexpr int kFewResults = 32;  // registers
-    few_results_ |= lanes_ == 1 && k_.threads.team > 32 && registers_of_accs() <= kFewResults &&
-                    std::ranges::none_of(k_.accs, [](const AccDecl& a) { return a.compensated; });
-    return out + each(0, loads.together, base, body) + "}\n";
-  }
-  by_halves_ |= lanes_ <= kWords;
-  const std::string next = fresh("n");
-  return out + each(0, half, base, body) +
-         cat("const ", index_type(), ' ', next, " = ", base, " + ", loads.together, " < ", end, " ? ", base,
-             " + ", loads.together, " : ", base, ";\n") +
-         load(0, half, next) + each(half, loads.together, base, body) + "}\n";
 }
 
 /// From here on a Vector loop is shared by a part of the team.

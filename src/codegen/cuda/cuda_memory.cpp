@@ -41,8 +41,16 @@ std::string CudaEmitter::scratch(std::uint64_t b, ExprId index) {
 
 bool CudaEmitter::whole_vectors(std::uint64_t buffer, ExprId index) {
   if (lanes_ == 1 || reach_ == Reach::Ragged || !k_.buffers[buffer].vector) return false;
+  if (beside(index).second % lanes_ != 0) return false;
   if (reach_ == Reach::Cut) return kernel::known(at_.lane_stride(index)) == 1;
   return kernel::known(at_.lane_stride(index)) == 1 || (reach_ != Reach::Masked && backwards(index));
+}
+
+/// An index as what is known to lie so many elements behind something else.
+std::pair<ExprId, std::int64_t> CudaEmitter::beside(ExprId index) const {
+  const ExprNode& n = pool_[index];
+  if (n.prim != Prim::Add || pool_[n.b].prim != Prim::Const) return {index, 0};
+  return {n.a, static_cast<std::int64_t>(pool_[n.b].imm)};
 }
 
 bool CudaEmitter::backwards(ExprId index) { return kernel::known(at_.lane_stride(index)) == -1; }
@@ -88,7 +96,8 @@ std::string CudaEmitter::load_text(ExprId e, int depth) {
     return cat(buffer_name(n.imm), " + ", index_text(n.a), " + ", step == 1 ? "" : cat(step, " * "), "int(",
                lane_, " % 32)");
   }
-  const bool window = windows_.contains(e), aligned = k_.buffers[n.imm].vector;
+  const bool window = windows_.contains(e),
+             aligned = k_.buffers[n.imm].vector && beside(n.a).second % lanes_ == 0;
   const bool back = window ? along(n.a).step == -1 : backwards(n.a);
   const std::string at = back ? cat(index_text(n.a), " - ", lanes_ - 1) : index_text(n.a);
   const std::string loaded = cat(window && !aligned ? "load_any<"
@@ -233,32 +242,6 @@ std::string CudaEmitter::loaded_element(ExprId e) {
   return name + "[k]";
 }
 
-/// An element of a vector along the serial loop at hand, all of which is loaded once; empty where it is none.
-std::string CudaEmitter::loaded_together(ExprId e) {
-  const ExprNode n = pool_[e];
-  if (together_.depth == 0 || at_.depth_of(e) != together_.depth || n.b != kNoExpr || is_bool(n.type))
-    return {};
-  if (const auto it = together_.loaded.find(e); it != together_.loaded.end()) return it->second;
-  const bool on_lanes = lanes_ > 1 && at_.varying(e);
-  if (k_.buffers[n.imm].role != BufferDecl::Role::In || on_lanes || !ascends(n.a, together_.var)) return {};
-  const std::string name = fresh("x");
-  const bool was_in_run = std::exchange(in_run_, false);
-  const auto swap = [&] {
-    Scope& scope = scopes_[static_cast<std::size_t>(together_.depth)];
-    std::swap(scope.text, together_.text);
-    std::swap(scope.memo, together_.memo);
-  };
-  swap();
-  const std::string at = index_text(n.a);
-  scopes_[static_cast<std::size_t>(together_.depth)].text +=
-      cat(name, " = load<", together_.together, ">(", buffer_name(n.imm), " + ", at, ");\n");
-  swap();
-  in_run_ = was_in_run;
-  together_.declarations +=
-      cat("vec<", cuda_memory_type(n.type), ", ", together_.together, "> ", name, ";\n");
-  return together_.loaded[e] = name + ".at[k]";
-}
-
 /// Whether a value is an element or, where it is not there, something else: one load under a condition.
 bool CudaEmitter::chooses_loaded(ExprId e) const {
   const ExprNode& n = pool_[e];
@@ -366,6 +349,7 @@ void CudaEmitter::store(const Stmt& s) {
     line(cat(scratch(s.target, s.index), " = ", x, ';'));
     return;
   }
+  if (store_together(s)) return;
   if (at_.lanes_depth() == 0) {
     const std::string x = in_memory(value(s.value));
     line(cat(width_ > 1 ? cat("if (", lane_, " == 0) ") : std::string(), stored(s, x), ';'));

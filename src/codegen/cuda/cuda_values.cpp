@@ -191,6 +191,7 @@ std::string CudaEmitter::lane(ExprId e) {
   if (const auto it = run_memo_.find(e); it != run_memo_.end()) return it->second;
   if (n.prim == Prim::Load) {
     if (is_register(n.imm)) return scratch(n.imm, n.a);
+    if (const std::string part = of_span(e); !part.empty()) return run_memo_[e] = part;
     if (takes_vector(e)) {
       const std::string loaded = cat(loaded_vector(e), vector_lane(n.a));
       const std::string text = rounds_ == 0 || n.b == kNoExpr ? loaded

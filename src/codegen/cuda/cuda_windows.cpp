@@ -143,37 +143,123 @@ void CudaEmitter::store_run(const Stmt& s) {
   const std::string chosen = value(n.a), before = std::exchange(here().text, {});
   const auto way = [&](ExprId of) {
     const auto memo = here().memo, divisors = here().divisors;
+    const std::vector<Span> spans = spans_;
     Stmt part = s;
     part.value = of;
     store_run(part);
     here().memo = memo;
     here().divisors = divisors;
+    spans_ = spans;
     return std::exchange(here().text, {});
   };
   const std::string yes = way(n.b), no = way(n.c);
   here().text = cat(before, "if (", chosen, ") {\n", yes, "} else {\n", no, "}\n");
 }
 
+/// Groups the windows of the run at hand by what they lie beside; one alone is no span.
+void CudaEmitter::find_spans() {
+  spans_.clear();
+  if (rounds_ > 0) return;
+  for (ExprId e = 0; e < pool_.size(); ++e) {
+    if (!visited_.contains(e) || pool_[e].prim != Prim::Load) continue;
+    const ExprNode n = pool_[e];
+    if (!takes_vector(e) || along(n.a).step != 1) continue;
+    const auto [base, by] = beside(n.a);
+    auto span = std::ranges::find_if(spans_, [&](const Span& s) {
+      return s.buffer == n.imm && s.base == base && by - s.low <= lanes_ && s.high - by <= lanes_;
+    });
+    if (span == spans_.end()) span = spans_.insert(span, {n.imm, base, by, by, {}, {}});
+    span->low = std::min(span->low, by);
+    span->high = std::max(span->high, by);
+    span->loads.push_back(e);
+  }
+  std::erase_if(spans_, [](const Span& s) { return s.loads.size() < 2; });
+}
+
+/// What the loads of spans depend on, where that is more than the run's test: they are there. They are taken
+/// to be from here on.
+std::string CudaEmitter::enter_spans() {
+  std::vector<ExprId> conditions;
+  for (const Span& s : spans_)
+    for (const ExprId load : s.loads)
+      if (const ExprId there = pool_[load].b;
+          there != kNoExpr && std::ranges::find(conditions, there) == conditions.end())
+        conditions.push_back(there);
+  std::string all;
+  for (const ExprId there : conditions) all += cat(all.empty() ? "" : " && ", value(there));
+  for (const ExprId there : conditions)
+    scopes_[static_cast<std::size_t>(at_.depth_of(there))].memo[there] = "true";
+  return all;
+}
+
+/// The element on lane `v` of a load that is a part of a span; empty where it is none.
+std::string CudaEmitter::of_span(ExprId load) {
+  if (!in_spans_) return {};
+  const auto span =
+      std::ranges::find_if(spans_, [&](const Span& s) { return std::ranges::count(s.loads, load) > 0; });
+  if (span == spans_.end()) return {};
+  const DType type = pool_[load].type;
+  if (span->name.empty()) {
+    span->name = fresh("x");
+    const bool was_in_run = std::exchange(in_run_, false);
+    const std::string base = index_text(span->base), from = cat(buffer_name(span->buffer), " + ", base);
+    const auto elements = lanes_ + span->high - span->low;
+    here().text +=
+        cat("const vec<", cuda_memory_type(type), ", ", elements, "> ", span->name, " = ",
+            k_.buffers[span->buffer].vector
+                ? cat("load_around<", lanes_, ", ", span->low, ", ", span->high, ">(", from, ");\n")
+                : cat("load_span<", elements, ">(", from, " + ", span->low, ");\n"));
+    in_run_ = was_in_run;
+  }
+  const std::string part = cat(span->name, ".at[v + ", beside(pool_[load].a).second - span->low, ']');
+  return is_bool(type) ? cat('(', part, " != 0)") : part;
+}
+
 /// The body for the run at hand, whose scope is open.
 std::string CudaEmitter::window_run(const LoopDecl& l) {
   for (const Stmt& s : l.body) find_windows(s.value);
   const std::string whole = find_whole(l);
-  const std::string before = std::exchange(here().text, {});
-  const auto memo = here().memo, divisors = here().divisors;
+  find_spans();
+  std::string before = std::exchange(here().text, {});
+  const auto memos = [&] {
+    std::vector<std::unordered_map<ExprId, std::string>> all;
+    for (const Scope& s : scopes_) all.push_back(s.memo);
+    return all;
+  }();
+  const auto divisors = here().divisors;
+  const auto again = [&] {
+    for (std::size_t i = 0; i < scopes_.size(); ++i) scopes_[i].memo = memos[i];
+    here().divisors = divisors;
+  };
   reach_ = Reach::Whole;
-  for (const Stmt& s : l.body) store_run(s);
-  const std::string at_once = std::exchange(here().text, {});
+  const auto stored = [&] {
+    for (const Stmt& s : l.body) store_run(s);
+    return std::exchange(here().text, {});
+  };
+  std::string at_once, by_spans, there;
+  if (!spans_.empty()) {
+    there = enter_spans();
+    before += std::exchange(here().text, {});
+    in_spans_ = true;
+    by_spans = stored();
+    in_spans_ = false;
+    again();
+  }
+  if (spans_.empty() || !there.empty()) at_once = stored();
   settled_.clear();
   same_.clear();
   windows_.clear();
   visited_.clear();
-  if (whole.empty()) return before + at_once;
-  here().memo = memo;
-  here().divisors = divisors;
+  spans_.clear();
+  std::string text = at_once.empty()    ? by_spans
+                     : by_spans.empty() ? at_once
+                                        : cat("if (", there, ") {\n", by_spans, "} else {\n", at_once, "}\n");
+  if (whole.empty()) return before + text;
+  again();
   reach_ = Reach::Ragged;
   block(l.body);
   const std::string by_lanes = std::exchange(here().text, {});
-  return cat(before, "if (", whole, ") {\n", at_once, "} else {\n", by_lanes, "}\n");
+  return cat(before, "if (", whole, ") {\n", text, "} else {\n", by_lanes, "}\n");
 }
 
 /// A Vector loop whose runs are tested. Its variable is a run's first iteration.
