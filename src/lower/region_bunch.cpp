@@ -30,6 +30,11 @@ struct BunchWalk {
   std::int64_t rows, slab, together = 1, every = kBanks, left_out = 1;
 };
 
+BunchWalk bunch_walk(std::int64_t rows, std::int64_t slab, std::int64_t size, std::int64_t words,
+                     std::int64_t vector) {
+  return words == 1 ? BunchWalk{rows, slab} : BunchWalk{rows, slab, words, kBanks * kWord / size, vector};
+}
+
 /// How many of the threads whose accesses are made together want a word of the same bank at most, each going
 /// along its own row, `shifted` as bunch_index says.
 int conflicts(const BunchWalk& w, std::int64_t size, bool shifted) {
@@ -154,8 +159,10 @@ int RegionLowering::words_of_bunch() const {
       !slab_groups(false).empty() || bunches_by_runs())
     return 1;
   const std::int64_t words = std::gcd(last.extent, std::int64_t{s_.run_lanes});
+  // (What lies where an index says is loaded element by element.)
   const bool others = std::ranges::any_of(p_.entries, [&](const Entry& e) {
-    return e.kind == Entry::Kind::Load && !bunched(e) && walks(e.index, last) && !begins_whole(e, words);
+    return e.kind == Entry::Kind::Load && !bunched(e) && !p_.space.jumps(e.index) && walks(e.index, last) &&
+           !begins_whole(e, words);
   });
   return others ? 1 : static_cast<int>(words);
 }
@@ -221,8 +228,7 @@ void RegionLowering::build_bunch() {
   bunch_words_ = words_of_bunch();
   const auto add = [&](NodeId node) {
     const std::int64_t size = size_of(g_[node].dtype);
-    BunchWalk walk{rows, slab};
-    if (bunch_words_ > 1) walk = {rows, slab, bunch_words_, kBanks * kWord / size, s_.run_lanes};
+    const BunchWalk walk = bunch_walk(rows, slab, size, bunch_words_, s_.run_lanes);
     bytes += size;
     shifted += conflicts(walk, size, true);
     as_they_lie += conflicts(walk, size, false);
@@ -231,9 +237,9 @@ void RegionLowering::build_bunch() {
     if (bunched(e)) add(e.node);
   for (const auto& o : p_.outputs)
     if (!o.row) add(o.node);
-  const std::int64_t left_out = bunch_words_ > 1 ? s_.run_lanes : 1;
-  bunch_shift_ = size(kLeftOut, shifted <= as_they_lie ? left_out : 0);  // one kernel for both
-  const std::int64_t elements = s_.run / bytes;                          // of each tile
+  const std::int64_t left_out = shifted > as_they_lie ? 0 : bunch_words_ > 1 ? s_.run_lanes : 1;
+  bunch_shift_ = size(kLeftOut, left_out);       // one kernel for both
+  const std::int64_t elements = s_.run / bytes;  // of each tile
   if (elements <= kAddedInOrder * s_.block) bounded_.assign(k_.accs.size(), true);
 
   LoopDecl grid = open_grid();

@@ -13,8 +13,9 @@
 
 namespace kiln::lower {
 namespace {
-constexpr std::int64_t kSharedBytes = 40 << 10;    // of a block's tiles: a block always has 48 KiB
-constexpr int kWarp = 32;                          // threads
+constexpr std::int64_t kSharedBytes = 40 << 10;  // of a block's tiles: a block always has 48 KiB
+constexpr int kWarp = 32;                        // threads
+constexpr int kTwoQuotients = 4;  // lanes, from which two values of a quotient are fewer than one for each
 constexpr std::int64_t kScratchBytes = 256 << 10;  // of a CPU thread's: within the second cache
 }  // namespace
 
@@ -160,6 +161,21 @@ void RegionLowering::put_on_lanes(LoopDecl& loop) const {
   loop.ragged = s_.ragged;
   if (s_.early) loop.early = early_.id;
   if (s_.windows) loop.rows = static_cast<std::uint16_t>(s_.steps * (s_.lanes > 1 ? s_.lanes : kWarp));
+  // Whether quotients along a vector have two values at most: all that divides its place is longer.
+  const auto shorter = [&](const Group& g) {
+    return (g.pieces.empty() ? g.extent : g.pieces.back().extent) < s_.lanes;
+  };
+  const auto divides = [&](const Entry& e) {
+    return std::any_of(e.index.terms, e.index.terms + e.index.n, [&](const Term& t) {
+      return t.atom >= p_.space.axis_count() && !p_.space.atom(t.atom).jumps;
+    });
+  };
+  loop.again =
+      target_.gpu && s_.lanes >= kTwoQuotients && !s_.windows && !s_.early && s_.tile == 1 &&
+      (s_.form == Form::Flat || s_.form == Form::Rows) && scans_.empty() && p_.loops.empty() &&
+      !shorter(groups_.back()) &&
+      std::ranges::none_of(groups_, [&](const Group& g) { return !g.pieces.empty() && shorter(g); }) &&
+      std::ranges::none_of(p_.entries, divides);
 }
 
 /// A loop over each group, the first over a part of its group if `outermost` says so; none is complete yet.
@@ -392,11 +408,9 @@ void RegionLowering::phase_loops(Body& into, Groups order, bool vector,
   const bool cut = blocks < nest.size();
   if (vector)
     put_on_lanes(nest.back());
-  else if (target_.gpu && s_.tile > 1 && !together)
-    nest.back().steps =
-        static_cast<std::uint16_t>(loads_along(groups_[static_cast<std::size_t>(order.back())]));
-  else if (bunch_words_ > 1 && !cut)
-    nest.back().steps = static_cast<std::uint16_t>(bunch_words_);
+  else if (target_.gpu && !together && (s_.tile > 1 || (bunch_words_ > 1 && !cut)))
+    nest.back().steps = static_cast<std::uint16_t>(
+        s_.tile > 1 ? loads_along(groups_[static_cast<std::size_t>(order.back())]) : bunch_words_);
   const std::size_t inner = cut ? blocks + 1 : 0;  // the loops over the elements of a block
   const std::vector<LoopDecl> again(nest.begin() + static_cast<std::ptrdiff_t>(inner), nest.end());
   const std::vector<std::vector<std::uint32_t>> inside = begin_reductions(nest, inner, cut);

@@ -295,7 +295,7 @@ class RegionLowering {
   E build_entry(EntryId id);
   EntryId same_steps(EntryId id) const;
   E build_load(EntryId id);
-  bool same_walk(const Entry& a, const Entry& b) const, beside_earlier(EntryId id, std::int64_t lanes) const;
+  bool same_walk(const Entry& a, const Entry& b) const;
   EntryId stride_owner(EntryId id) const, near_window(EntryId id) const;
   E build_pad(EntryId id);
   Index with_steps_of(const Entry& e, const Predicate& p, const Entry& other);

@@ -137,16 +137,6 @@ bool RegionLowering::begins_strip(const Entry& e) const {
   });
 }
 
-/// Whether a tested run's load is loaded with an earlier one near it (near_window).
-bool RegionLowering::beside_earlier(EntryId id, std::int64_t lanes) const {
-  const Entry& e = p_.entries[id];
-  for (EntryId other = 0; other < id; ++other)
-    if (same_walk(p_.entries[other], e) && e.index.coef(groups_.back().last) == 1 &&
-        std::abs(p_.entries[other].index.c - e.index.c) <= lanes / 2)
-      return true;
-  return false;
-}
-
 /// Loads of a point without strips: a vector's count for all of its elements. Where its lanes have places of
 /// their own, each asks whether its element is there, or at which of two places, which rows of a strip ask
 /// together. A vector that begins anywhere is shifted out of two.
@@ -156,7 +146,7 @@ double RegionLowering::loads_alone(const schedule::Facts& f, const std::set<Entr
     double cost = 0;
     for (EntryId id = 0; id < p_.entries.size(); ++id) {
       const Entry& e = p_.entries[id];
-      if (e.kind != Entry::Kind::Load || turned.contains(id) || beside_earlier(id, f.window)) continue;
+      if (e.kind != Entry::Kind::Load || turned.contains(id)) continue;
       const bool whole = !walks(e.index, groups_.back()) || begins_whole(e, f.window);
       cost += load_cost(e, f.window, whole ? 1 : 2) + (whole ? 0 : kShifts);
     }
@@ -194,14 +184,11 @@ void RegionLowering::find_strips(schedule::Facts& f) {
   const std::int64_t most =
       chosen ? std::max<std::int64_t>(kMostRows, kChosenBytes / f.out_narrowest) : kMostRows;
   const std::set<EntryId> turned = turned_with_others();
-  double apart = 0, shifted = 0;  // loads of single elements; vectors
-  for (EntryId id = 0; id < p_.entries.size(); ++id) {
-    if (p_.entries[id].kind != Entry::Kind::Load || turned.contains(id)) continue;
-    const double cost = load_cost(p_.entries[id], 1, 1);
-    apart += cost;
-    if (f.window > 0 && !beside_earlier(id, f.window)) shifted += cost;
-  }
-  if (f.window > 0 && shifted <= kMostShifted) return;
+  double apart = 0;  // loads of single elements
+  for (EntryId id = 0; id < p_.entries.size(); ++id)
+    if (p_.entries[id].kind == Entry::Kind::Load && !turned.contains(id))
+      apart += load_cost(p_.entries[id], 1, 1);
+  if (f.window > 0 && apart <= kMostShifted) return;
   const double wins = few ? kWinsOfFew : f.window_rounds > 0 ? 1 : kWins;
   double least = std::min(wins * loads_alone(f, turned), kShared * apart);
   std::int64_t run = 1;

@@ -197,7 +197,7 @@ EntryId RegionLowering::stride_owner(EntryId id) const {
 EntryId RegionLowering::near_window(EntryId id) const {
   const Entry& e = p_.entries[id];
   if (!s_.windows || s_.lanes == 1 || e.index.coef(groups_.back().last) != 1) return id;
-  const std::int64_t most = s_.lanes / 2;
+  const std::int64_t most = s_.lanes;
   EntryId nearest = id;
   for (EntryId other = 0; other < p_.entries.size(); ++other) {
     const Entry& o = p_.entries[other];

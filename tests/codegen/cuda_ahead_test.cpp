@@ -48,6 +48,52 @@ TEST(CudaAhead, IndicesComeBeforeTheVectorsThatTheyChoose) {
   compiles(list);
 }
 
+/// Threads go along rows in a block's memory by words, which are copied there by vectors.
+TEST(CudaAhead, RowsOfABunchAreReadAndWrittenByWords) {
+  GraphBuilder b;
+  const GraphBuilder::Extents dims{2097152, 32};
+  const NodeId x = b.cast(b.leaf(DType::BFloat16, dims), f32);
+  const NodeId most = b.reduce(Op::reduce_max, x, 2);
+  b.root(b.cast(b.op(Op::divide, {x, b.broadcast(b.reshape(most, {2097152, 1}), dims)}), DType::BFloat16));
+  const auto list = sources(b);
+  ASSERT_EQ(list.size(), 1u);
+  EXPECT_EQ(count(list[0], "= load<8>(tile"), 3) << "two phases and the copy to memory\n" << list[0];
+  EXPECT_EQ(count(list[0], "store(tile"), 2) << "the copy from memory and the results\n" << list[0];
+  compiles(list);
+}
+
+/// Neighbours along a row are one load where all of them are there: of the vectors around a whole one.
+TEST(CudaAhead, NeighboursAlongARowAreLoadedOnce) {
+  GraphBuilder b;
+  const GraphBuilder::Extents wide{64, 65540}, dims{64, 65536};
+  const NodeId x = b.pad(b.leaf(DType::Float16, dims), b.constant(DType::Float16, 0), wide, {0, 1, 2, 1});
+  NodeId most = b.slice(x, dims, {0, 1, 2, 1});
+  for (const std::int64_t first : {0, 1, 3, 4})
+    most = b.op(Op::maximum, {most, b.slice(x, dims, {0, 1, first, 1})});
+  b.root(most);
+  const auto list = sources(b);
+  ASSERT_EQ(list.size(), 1u);
+  EXPECT_EQ(count(list[0], "= load_around<8, -2, 2>("), 1) << list[0];
+  EXPECT_EQ(count(list[0], "= load_any<8>("), 0) << list[0];
+  EXPECT_EQ(count(list[0], "? load_any<8>("), 4) << "beside a border\n" << list[0];
+  compiles(list);
+}
+
+/// What belongs to a row is found for the two rows that a vector has a part of, not for each lane; not where
+/// rows are shorter than vectors.
+TEST(CudaAhead, AVectorHasValuesOfTwoRowsAtMost) {
+  for (const std::int64_t columns : {641, 9, 7}) {
+    GraphBuilder b;
+    const GraphBuilder::Extents dims{104001, columns};
+    const NodeId x = b.leaf(DType::BFloat16, dims), rows = b.leaf(DType::BFloat16, {104001, 1});
+    b.root(b.op(Op::add, {x, b.broadcast(rows, dims)}));
+    const auto list = sources(b);
+    ASSERT_EQ(list.size(), 1u);
+    EXPECT_EQ(list[0].find("(v < grows") != std::string::npos, columns > 8) << list[0];
+    compiles(list);
+  }
+}
+
 /// What divides whole columns is prepared once for each, not for each element.
 TEST(CudaAhead, ADivisorOfEachColumnIsPreparedOnce) {
   for (const std::int64_t columns : {65536, 65537}) {

@@ -123,7 +123,7 @@ TEST(CudaC, NeighboursAreLoadedByWindows) {
     b.root(sum);
     const auto list = sources(b);
     ASSERT_EQ(list.size(), 1u);
-    EXPECT_EQ(count(list[0], "= load_any<8>("), type == f32 ? 0 : 5) << list[0];
+    EXPECT_EQ(count(list[0], "= load_span<12>("), type == f32 ? 0 : 1) << list[0];
     EXPECT_EQ(count(list[0], "[k * 32]"), type == f32 ? 5 : 0) << list[0];
     compiles(list);
   }

@@ -48,6 +48,40 @@ TEST(Bunch, KeptAxesMayStandInsideTheSlab) {
   check(b);
 }
 
+/// Threads go along rows by words where rows are whole words, whatever else a row reads.
+TEST(Bunch, RowsOfWholeWordsAreReadByWords) {
+  for (const auto& [length, words] : {std::pair{2, 2}, {6, 2}, {12, 4}, {16, 8}, {24, 8}, {7, 0}, {15, 0}}) {
+    GraphBuilder b;
+    const NodeId x = b.leaf(DType::Int16, {1537, length}), most = b.reduce(Op::reduce_max, x, 2);
+    const NodeId weight = b.reshape(b.leaf(DType::Int16, {length}), {1, length});
+    b.root(b.op(Op::multiply, {b.op(Op::subtract, {x, b.reshape(most, {1537, 1})}), weight}));
+    const LoweredGraph lowered = checked(b, {gpu_target()}).front();
+    EXPECT_EQ(lowered.forms, std::vector{Form::Bunch}) << length;
+    const std::string by = "for by " + std::to_string(words) + " i";
+    EXPECT_EQ(lowered.text().find(by) != std::string::npos, words > 0) << length << '\n' << lowered.text();
+  }
+}
+
+/// Rows behind the first element of memory do not begin with words.
+TEST(Bunch, RowsThatBeginAnywhereAreReadByElements) {
+  GraphBuilder b;
+  const NodeId x = b.leaf(DType::Int16, {1001, 16});
+  const NodeId y = b.slice(b.reshape(x, {16016}), {16000}, {3, 1});
+  b.root(b.reduce(Op::reduce_max, b.reshape(y, {1000, 16}), 2));
+  const LoweredGraph lowered = checked(b, {gpu_target()}).front();
+  EXPECT_EQ(lowered.text().find("for by"), std::string::npos) << lowered.text();
+}
+
+/// A running value in parts takes threads long to combine: a thread has a whole row.
+TEST(Bunch, LogarithmsOfSumsHaveLongerRows) {
+  for (const auto& [length, form] : {std::pair{10, Form::Bunch}, {32, Form::Bunch}, {64, Form::Rows}}) {
+    GraphBuilder b;
+    b.root(b.reduce(Op::reduce_logaddexp, b.leaf(DType::Float64, {3000, length}), 2));
+    LoweredGraph lowered(b, gpu_target());
+    EXPECT_EQ(lowered.forms, std::vector{form}) << length;
+  }
+}
+
 TEST(Bunch, ScansGoAlongRows) {
   GraphBuilder b;
   const NodeId x = b.leaf(DType::Int32, {1000, 11});

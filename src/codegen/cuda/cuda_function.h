@@ -156,6 +156,13 @@ class CudaEmitter {
   std::string value(ExprId e);
   bool is_name(ExprId e) const;
   std::string lane(ExprId e);
+  /// What differs between the lanes of a vector.
+  struct Differs {
+    bool any = false, otherwise = false;  // at all; by more than a quotient
+    ExprId quotient = kNoExpr;
+  };
+  const Differs& differs(ExprId e);
+  std::string two_valued(ExprId e);
   const char* type_of(ExprId e) const { return is_index(e) ? index_type() : cuda_type(pool_[e].type); }
   /// The same where a plain integer may stand.
   std::string index_text(ExprId e) { return pool_[e].prim == Prim::Const ? constant(e, true) : value(e); }
@@ -359,6 +366,15 @@ class CudaEmitter {
   bool by_halves_ = false;       // a tile's words come while others are computed
   bool few_results_ = false;     // … elements are waited for
   std::size_t strip_loads_ = 0;  // of several rows of a thread, which are to be in flight together, too
+
+  // A quotient along a vector's lanes: where it grows, and what is made of it behind that place.
+  struct Quotient {
+    std::string grows;
+    std::unordered_map<ExprId, std::string> behind;
+  };
+  bool two_quotients_ = false;  // such have two values at most in a vector of the open loop
+  std::unordered_map<ExprId, Differs> differs_;
+  std::unordered_map<ExprId, Quotient> quotients_;
 
   // The open run.
   bool in_run_ = false;

@@ -233,9 +233,8 @@ void CudaEmitter::serial_loop(const LoopDecl& l, const std::string& extent) {
     once_ = false;
   }
   // A tile's results take the registers that loads ahead would, and time enough for the next loads.
-  const bool in_flight = unrolls(k_, l), tile = l.body.size() >= kTile;
-  const bool words = goes_by_words(l);
-  const bool staged = in_flight && !tile && at_.lanes_depth() > 0 && stage_.steps < 2 && !words;
+  const bool in_flight = unrolls(k_, l), tile = l.body.size() >= kTile, words = goes_by_words(l),
+             staged = in_flight && !tile && at_.lanes_depth() > 0 && stage_.steps < 2 && !words;
   const Stage around = std::exchange(stage_, {});
   const double bytes = lanes_ * bytes_a_step(l);
   const bool scalars = lanes_ == 1 && at_.lanes_depth() > 0;
@@ -252,7 +251,7 @@ void CudaEmitter::serial_loop(const LoopDecl& l, const std::string& extent) {
   if (along) together_ = {depth(), l.var, l.steps, {}, {}, {}, {}};
   if (along && tile && lanes_ > 1 && registers_of_accs() <= kFewSums)
     stage_ = {depth(), l.steps, 0, {}, {}, {}};
-  const bool gathered = (words || ((staged || in_flight) && together_.depth == 0)) && gathers(l);
+  const bool gathered = (words || (in_flight && together_.depth == 0)) && gathers(l);
   if (gathered) gathering_.steps = words ? l.steps : batch;
   block(l.body);
   if (depth() == 2 && meets(l)) line("__syncthreads();");  // before the next iteration fills it
@@ -384,11 +383,15 @@ void CudaEmitter::vector_loop(const LoopDecl& l, const std::string& extent) {
 /// The body of a Vector loop for the vector that begins at `i`.
 std::string CudaEmitter::vectors(const LoopDecl& l, const std::string& i, Reach reach) {
   reach_ = reach;
+  two_quotients_ = l.again;
+  differs_.clear();
+  quotients_.clear();
   const bool alone = gathering_.steps == 0 && lanes_ > 1 && gathers(l);
   if (alone) gathering_.steps = 1;
   open_scope(l, i);
   block(l.body);
   const std::string body = close_scope();
+  two_quotients_ = false;
   return alone ? gathering(std::exchange(gathering_, {}), body) : body;
 }
 

@@ -189,6 +189,7 @@ std::string CudaEmitter::lane(ExprId e) {
   if (n.prim == Prim::Before) return accs_[n.imm].before;
   if (n.prim == Prim::Var) return cat('(', value(e), " + v)");
   if (const auto it = run_memo_.find(e); it != run_memo_.end()) return it->second;
+  if (const std::string one = two_valued(e); !one.empty()) return one;
   if (n.prim == Prim::Load) {
     if (is_register(n.imm)) return scratch(n.imm, n.a);
     if (const std::string part = of_span(e); !part.empty()) return run_memo_[e] = part;
