@@ -145,6 +145,10 @@ extern "C" __global__ void __launch_bounds__(256, kResidentTiles)
   if constexpr (kLength > 0) {
     constexpr int kTop = 1 << log_of(greater(kLength - 1, 1)), kBegin = kLength > 1 ? kTop : 0;
     sort_rows_in_thread<kBegin, kTop>(x);
+    // What only the others take is not computed.
+#pragma unroll
+    for (int e = 0; e < kEach; ++e)
+      if (e % greater(kLength, 1) >= kFirst) x[e] = Held();
   } else {
     sort_in_thread(x, padded);
     sort_across_threads(x, (Held*)memory, padded / kEach, kept_threads);

@@ -74,7 +74,7 @@ struct Items {
         call.choices.decide(true, FusionVariant::FewerThreads, FusionVariant::MoreThreads))
       by_thread = kMostByWords;
     // Whole rows, as many as a power of two; of so many elements anyway threads have whole rows.
-    const bool whole = call.kept == length && bytes <= 8 && size_of(call.dtype) <= 4;
+    const bool whole = bytes <= 8 && size_of(call.dtype) <= 4;
     if (length <= (whole ? kMostOfRow : by_thread) &&
         !std::has_single_bit(static_cast<std::uint64_t>(length))) {
       by_thread = std::max(by_thread, length);
@@ -84,7 +84,7 @@ struct Items {
     }
     first = by_thread;
     for (const std::int64_t few : {8, 2})
-      if (of_length == 0 && call.kept <= few && few < std::min(by_thread, length)) first = few;
+      if (call.kept <= few && few < std::min(by_thread, length)) first = few;
     if (length <= tile) return;
     // Either way reads and writes all items once a round; merging soon drops those that are not kept.
     const int merges = std::bit_width(static_cast<std::uint64_t>(ceil_div(length, tile) - 1));
