@@ -483,8 +483,7 @@ class RegionLowering {
   bool collapse_lines(std::int64_t length);
   std::int64_t pitch_of(const Entry& e) const;
   EntryId find_copied() const;
-  bool only_widened(EntryId id) const;
-  bool is_bounded(EntryId id) const;
+  bool only_widened(EntryId id) const, is_bounded(EntryId id) const;
   bool is_same_along(EntryId id, const std::vector<int>& groups) const;
   std::vector<EntryId> factors_of_columns(const plan::MadeOperand& what) const;
   kernel::Hook factor_hook(std::span<const EntryId> factors, E part, E column);
