@@ -40,6 +40,56 @@ __device__ __forceinline__ vec<T, N> load_fixed(const T* __restrict__ p, int lef
   return left >= N ? load_fixed<N>(p) : load<N>(p, left);
 }
 
+// Vectors of a lane that keeps the columns that products leave in it: of 32 columns from p on, lane q of four
+// has 8 j + 2 q and + 1.
+
+template <int N, class T>
+__device__ __forceinline__ vec<T, N> load_spread(const T* __restrict__ p) {
+  vec<T, N> x;
+#pragma unroll
+  for (int j = 0; j < N / 2; ++j) {
+    const vec<T, 2> pair = load_fixed<2>(p + 8 * j + 2 * int(threadIdx.x & 3));
+    x.at[2 * j] = pair.at[0];
+    x.at[2 * j + 1] = pair.at[1];
+  }
+  return x;
+}
+
+/// By all lanes of a warp. Halves are exchanged, so that each lane stores eight adjacent ones; pairs of wider
+/// types fill units of memory.
+template <int N, class T>
+__device__ __forceinline__ void store_spread(T* p, const vec<T, N>& x) {
+  const int q = threadIdx.x & 3;
+  if constexpr (N == 8 && sizeof(T) == 2) {
+    union {
+      vec<T, N> elements;
+      uint32 words[4];
+    } u;
+    u.elements = x;
+#pragma unroll
+    for (int bit = 1; bit <= 2; bit <<= 1)
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        if (j & bit) continue;
+        const uint32 give = q & bit ? u.words[j] : u.words[j | bit];
+        const uint32 got = __shfl_xor_sync(~0u, give, bit);
+        if (q & bit)
+          u.words[j] = got;
+        else
+          u.words[j | bit] = got;
+      }
+    store(p + 8 * q, u.elements);
+  } else {
+#pragma unroll
+    for (int j = 0; j < N / 2; ++j) {
+      vec<T, 2> pair;
+      pair.at[0] = x.at[2 * j];
+      pair.at[1] = x.at[2 * j + 1];
+      store(p + 8 * j + 2 * q, pair);
+    }
+  }
+}
+
 __device__ __forceinline__ int tiles_of(int extent, int tile) {
   return int((int64(extent) + tile - 1) / tile);
 }

@@ -6,6 +6,9 @@
 // Where the epilogue reads columns n and n + kPartner together (Config::kPartner, of n mod 2 kPartner <
 // kPartner; 0: it does not), both are of one lane: it gets their sums as those of two products, and is called
 // for the first columns alone.
+//
+// Where it loads and stores columns by whole vectors alone (Config::kSpread, of whole tiles), lanes keep
+// their sums, and what they store is exchanged, which is less: see store_spread.
 #pragma once
 
 /// The epilogue of `Pairs` pairs of a row of a part: this lane has columns n + 8 j + 2 q and + 1, where
@@ -15,6 +18,7 @@
 template <int Pairs, bool Whole = false, int kWidth = Config::kWidth, class Sum>
 __device__ __forceinline__ void finish_row(const Args& args, int part, int b, int m, int n, int columns,
                                            const Sum& sum) {
+  constexpr bool kSpread = Whole && Config::kSpread;
   constexpr int kPartner = Config::kPartner, kSums = kPartner > 0 ? 2 : Config::kProducts;
   static_assert(kWidth == 2 || kWidth == 8, "");
   static_assert(
@@ -49,11 +53,11 @@ __device__ __forceinline__ void finish_row(const Args& args, int part, int b, in
         float y[4][2];
 #pragma unroll
         for (int e = 0; e < 8; ++e) y[e / 2][e % 2] = sums_at(p, 4 * block + e / 2, e % 2);
-        gather_columns(y);
+        if constexpr (!kSpread) gather_columns(y);
 #pragma unroll
         for (int e = 0; e < 8; ++e) x[p][e] = y[e / 2][e % 2];
       }
-      const int at = n + 32 * block + 8 * q, left = columns - at;
+      const int at = n + 32 * block + (kSpread ? 0 : 8 * q), left = columns - at;
       if (Whole || (m < product.m && left > 0))
         epilogue(args, part, b, m, at, Whole || left > 8 ? 8 : left, x);
     }

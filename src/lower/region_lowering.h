@@ -475,6 +475,7 @@ class RegionLowering {
   void choose_main_loop(kernel::Template& t, const ProductOperand& a, std::span<const ProductOperand> b,
                         std::int64_t batches, std::int64_t m);
   void add_epilogue(kernel::Template& t, bool one_matrix);
+  bool spreads_columns() const;
   static bool has_whole_tiles(std::int64_t m, std::int64_t n, std::int64_t tile, std::int64_t products);
   void add_decode_constants(kernel::Template& t, const ProductOperand& b, std::int64_t rows,
                             std::int64_t blocks) const;

@@ -295,6 +295,42 @@ bool RegionLowering::has_whole_tiles(std::int64_t m, std::int64_t n, std::int64_
   return m % 128 == 0 && n % (columns / products) == 0;
 }
 
+static std::int64_t* constant_in(kernel::Template& t, std::string_view name) {
+  const auto found = std::ranges::find(t.config, name, &kernel::Constant::name);
+  return found == t.config.end() ? nullptr : &found->value;
+}
+
+/// Whether lanes may keep the columns that products leave in them, and exchange results instead of sums:
+/// maps have no other use for a column than to load and store whole runs of them, what they load of columns
+/// is the same in all rows, and the results are no more to exchange than sums are.
+bool RegionLowering::spreads_columns() const {
+  if (partner_ > 0 || s_.lanes != kWide || column_groups_.size() != 1) return false;
+  const int column = groups_[static_cast<std::size_t>(column_groups_[0])].last;
+  const auto allowed = [&](const Entry& e) {
+    switch (e.kind) {
+      case Entry::Kind::Scalar:
+      case Entry::Kind::Op:
+      case Entry::Kind::Product: return true;
+      case Entry::Kind::Load: break;
+      case Entry::Kind::Iota:
+      case Entry::Kind::Pad:
+      case Entry::Kind::Reduce:
+      case Entry::Kind::Scan:
+      case Entry::Kind::LoopState:
+      case Entry::Kind::LoopResult: return false;
+    }
+    if (e.predicates >= 0) return false;
+    bool of_columns = false, of_rows = false;
+    for (int t = 0; t < e.index.n; ++t) {
+      if (e.index.terms[t].atom >= p_.space.axis_count()) return false;
+      of_columns |= e.index.terms[t].atom == column;
+      of_rows |= e.index.terms[t].atom + 1 == column;
+    }
+    return !of_columns || (!of_rows && e.index.coef(column) == 1);
+  };
+  return std::ranges::all_of(p_.entries, allowed);
+}
+
 /// Which main loop, and the constants that it is compiled with.
 void RegionLowering::choose_main_loop(kernel::Template& t, const ProductOperand& a,
                                       std::span<const ProductOperand> all, std::int64_t batches,
@@ -338,6 +374,7 @@ void RegionLowering::choose_main_loop(kernel::Template& t, const ProductOperand&
               {"kParts", 1},
               {"kPartner", partner_},
               {"kWhole", t.name == "product_wgmma" && has_whole_tiles(m, n, tile, count), true},
+              {"kSpread", 0, true},
               {"kTile", tile},
               {"kWidth", s_.lanes},
               {"kAAlign", a_unit},
@@ -409,6 +446,8 @@ void RegionLowering::build_template() {
     choose_window_loop(t, a, b.front(), batches);
   else
     choose_main_loop(t, a, b, batches, m);
+  if (const auto* const whole = constant_in(t, "kWhole"); whole && *whole != 0)
+    *constant_in(t, "kSpread") = spreads_columns();
   add_epilogue(t, one_matrix);
   k_.main_loop = std::move(t);
 
@@ -473,11 +512,8 @@ void RegionLowering::take_part(Lowered part) {
     out_.tiled.back().buffer += buffers;
   }
   for (kernel::Hook& h : adopt(std::move(from.hooks), part)) t.hooks.push_back(std::move(h));
-  const auto constant = [](kernel::Template& of, std::string_view name) -> std::int64_t& {
-    return std::ranges::find(of.config, name, &kernel::Constant::name)->value;
-  };
-  ++constant(t, "kParts");
-  constant(t, "kWhole") &= constant(from, "kWhole");
+  ++*constant_in(t, "kParts");
+  for (const char* name : {"kWhole", "kSpread"}) *constant_in(t, name) &= *constant_in(from, name);
   k_.n_params = static_cast<std::uint32_t>(out_.params.size());
   k_.threads.narrow &= part.kernel.threads.narrow;
   out_.grid += part.grid;
@@ -508,7 +544,7 @@ bool shares_launch(const plan::Graph& graph, const plan::Regions& regions, const
   };
   return a.name == b.name && has(a, "kParts") && copied(x) == copied(y) &&
          std::ranges::equal(a.config, b.config, [](const kernel::Constant& c, const kernel::Constant& d) {
-           return c.name == d.name && (c.value == d.value || c.name == "kWhole");
+           return c.name == d.name && (c.value == d.value || c.name == "kWhole" || c.name == "kSpread");
          });
 }
 

@@ -243,6 +243,7 @@ void RegionLowering::choose_window_loop(kernel::Template& t, const ProductOperan
               {"kBatched", map && map->dims[3] > 1, true},
               {"kWindows", of_a ? 1 : 2},
               {"kPartner", 0},
+              {"kSpread", 0, true},
               {"kWhole", boxes && has_whole_tiles(m, n, tile, 1), true},
               {"kWindowAxes", static_cast<std::int64_t>(v.axes.size())}};
 }

@@ -43,6 +43,7 @@ class CudaEmitter {
   void reads_fixed_operands(bool fixed) { fixed_ = fixed; }
   /// The result of that hook becomes a greatest or least value, or is one to which something is added.
   void combines(const kernel::Hook& hook, bool extreme);
+  void spreads_columns(bool spread) { spread_ = spread; }
   std::string hook(const kernel::Hook& hook, const std::string& name, const std::vector<bool>& given);
   std::string choice_of_hooks(const kernel::Hook& hook, const std::vector<std::string>& names) const;
   const CudaPreludes& preludes() const { return facts_.preludes; }
@@ -329,7 +330,8 @@ class CudaEmitter {
   std::vector<AccState> accs_;
 
   // Threads that share a Vector loop, and which one it is of them.
-  bool fixed_ = false;  // a hook's operands keep their values while the kernel runs
+  bool fixed_ = false;   // a hook's operands keep their values while the kernel runs
+  bool spread_ = false;  // a hook's vectors are pairs of columns, four apart
   int width_ = 1;
   std::string lane_ = "lane";
   // Scratch values that are elements of vectors which stay in registers anyway: how they read there.

@@ -101,6 +101,7 @@ std::string CudaEmitter::load_text(ExprId e, int depth) {
   const bool back = window ? along(n.a).step == -1 : backwards(n.a);
   const std::string at = back ? cat(index_text(n.a), " - ", lanes_ - 1) : index_text(n.a);
   const std::string loaded = cat(window && !aligned ? "load_any<"
+                                 : spread_          ? "load_spread<"
                                  : fixed_           ? "load_fixed<"
                                                     : "load<",
                                  lanes_, ">(", buffer_name(n.imm), " + ", at, window ? "" : left(depth), ')');
@@ -364,8 +365,9 @@ void CudaEmitter::store(const Stmt& s) {
     in_run_ = false;
     const std::string at = vector_index_text(s.index);
     in_run_ = true;
-    after_run_ += cat(storing(""), "store(", buffer_name(s.target), " + ", at, ", ", name,
-                      reach_ == Reach::Cut ? ", from, left" : left(depth()), ");", statement_, '\n');
+    after_run_ +=
+        cat(storing(""), spread_ ? "store_spread(" : "store(", buffer_name(s.target), " + ", at, ", ", name,
+            reach_ == Reach::Cut ? ", from, left" : left(depth()), ");", statement_, '\n');
     return;
   }
   line(cat(storing(in_run_ ? "v < left" : "left > 0"), stored(s, x), ';'));

@@ -333,6 +333,7 @@ static std::string emit_hooks(const Kernel& kernel, const std::string& symbol, b
     CudaEmitter emitter(own, symbol, 1, h.results, marked);
     emitter.reads_fixed_operands(h.name == "epilogue" && kernel.main_loop->name == "product_wgmma");
     if (h.name == "combined") emitter.combines(h, constant_of(*kernel.main_loop, "kExtreme", 0) != 0);
+    emitter.spreads_columns(h.name == "epilogue" && constant_of(*kernel.main_loop, "kSpread", 0) != 0);
     out += emitter.hook(h, all.back(), given);
     if (alike > 1 && static_cast<std::ptrdiff_t>(all.size()) == alike) out += emitter.choice_of_hooks(h, all);
     p.add(emitter.preludes());

@@ -139,7 +139,8 @@ inline std::string source(const Unit& unit) {
          ";\n";
   out += "  static constexpr bool kAKMajor = " + flag(unit.a_k_major) +
          ", kBKMajor = " + flag(unit.b_k_major) +
-         ", kBatched = false, kWhole = false, kMade = false, kWidens = false, kAsGiven = false, kFactored = "
+         ", kBatched = false, kWhole = false, kSpread = false, kMade = false, kWidens = false, kAsGiven = "
+         "false, kFactored = "
          "false;\n";
   if (unit.choice.kind == codegen::ProductKind::Fma) out += fma_constants(unit.choice.fma);
   out += "};\n";
