@@ -123,8 +123,7 @@ class RegionLowering {
   void join_reduced();
   int axis_apart() const, axis_repeated() const;
   int loads_along(const Group& along) const, words_of_bunch() const;
-  bool differs_inside_rows(const Entry& load) const;
-  bool all_loads_repeat() const;
+  bool differs_inside_rows(const Entry& load) const, all_loads_repeat() const;
   bool crosses(const Entry& e) const;
   void find_tile(schedule::Facts& f);
   int lanes_along_tile() const;
