@@ -287,6 +287,18 @@ struct Way {
 };
 using V = FusionVariant;
 
+// What either kind of device may be told.
+constexpr Way kLongerBody = {
+    V::LongerBody, [](Facts& f, Target&, const Schedule&) { return describe_body(f, kTimes, 1); }, nullptr};
+constexpr Way kShorterBody = {
+    V::ShorterBody, [](Facts& f, Target&, const Schedule&) { return describe_body(f, 1, kTimes); }, nullptr};
+constexpr Way kSmallerCaches = {
+    V::SmallerCaches, [](Facts&, Target& t, const Schedule&) { return describe_caches(t, 1, kTimes); },
+    nullptr};
+constexpr Way kLargerCaches = {
+    V::LargerCaches, [](Facts&, Target& t, const Schedule&) { return describe_caches(t, kTimes, 1); },
+    nullptr};
+
 // In the order in which they are tried. Other forms come first: they differ most.
 constexpr Way kWaysOfCpu[] = {
     {V::WholeRows, nullptr, [](const Facts&, const Target&, const Schedule& s) { return in_whole_rows(s); }},
@@ -315,12 +327,10 @@ constexpr Way kWaysOfCpu[] = {
      [](const Facts& f, const Target&, const Schedule& s) { return stored(f, s, true); }},
     {V::ThroughCaches, nullptr,
      [](const Facts& f, const Target&, const Schedule& s) { return stored(f, s, false); }},
-    {V::LongerBody, [](Facts& f, Target&, const Schedule&) { return describe_body(f, kTimes, 1); }, nullptr},
-    {V::ShorterBody, [](Facts& f, Target&, const Schedule&) { return describe_body(f, 1, kTimes); }, nullptr},
-    {V::SmallerCaches, [](Facts&, Target& t, const Schedule&) { return describe_caches(t, 1, kTimes); },
-     nullptr},
-    {V::LargerCaches, [](Facts&, Target& t, const Schedule&) { return describe_caches(t, kTimes, 1); },
-     nullptr},
+    kLongerBody,
+    kShorterBody,
+    kSmallerCaches,
+    kLargerCaches,
     {V::FewerRows, nullptr,
      [](const Facts& f, const Target& t, const Schedule& s) { return with_rows(f, t, s, false); }},
     {V::MoreRows, nullptr,
@@ -369,12 +379,10 @@ constexpr Way kWaysOfGpu[] = {
        return s.tile > 1;
      },
      nullptr},
-    {V::LongerBody, [](Facts& f, Target&, const Schedule&) { return describe_body(f, kTimes, 1); }, nullptr},
-    {V::ShorterBody, [](Facts& f, Target&, const Schedule&) { return describe_body(f, 1, kTimes); }, nullptr},
-    {V::SmallerCaches, [](Facts&, Target& t, const Schedule&) { return describe_caches(t, 1, kTimes); },
-     nullptr},
-    {V::LargerCaches, [](Facts&, Target& t, const Schedule&) { return describe_caches(t, kTimes, 1); },
-     nullptr},
+    kLongerBody,
+    kShorterBody,
+    kSmallerCaches,
+    kLargerCaches,
     {V::SmallerBlocks, [](Facts& f, Target& t, const Schedule&) { return describe_blocks(true, f, t); },
      nullptr},
     {V::LargerBlocks, [](Facts& f, Target& t, const Schedule&) { return describe_blocks(false, f, t); },
