@@ -1,5 +1,6 @@
 // What loads ask for ahead: by which bytes, and of which operands.
 #include "lower/lowered_graph.h"
+#include "schedule/two_threads.h"
 
 #include <gtest/gtest.h>
 
@@ -10,13 +11,6 @@ using ir::GraphBuilder;
 using ir::NodeId;
 using ir::Op;
 
-schedule::Target target() {
-  schedule::Target t;
-  t.threads = 2;
-  t.vector_bytes = 64;
-  return t;
-}
-
 /// No phase but the last has time to fetch the rows that come next, and it knows how far they are.
 TEST(RegionAhead, TheLastPhaseThatReadsARowAsksForALaterOne) {
   for (const bool stored : {false, true}) {
@@ -25,7 +19,7 @@ TEST(RegionAhead, TheLastPhaseThatReadsARowAsksForALaterOne) {
     const NodeId centred = b.op(Op::subtract, {x, b.reduce(Op::reduce_max, x, 2)});
     b.root(stored ? centred : b.reduce(Op::reduce_sum, b.op(Op::multiply, {centred, centred}), 2));
     const auto expected = b.values();
-    schedule::Target t = target();
+    schedule::Target t = schedule::two_threads();
     t.stream_bytes = t.l2_bytes = 1;
     LoweredGraph lowered(b, t);
     EXPECT_EQ(lowered.values(), expected) << lowered.text();
@@ -59,7 +53,7 @@ TEST(RegionAhead, ItemsOfRowsAskForTheNextWhereTheSecondCacheDoesNotHoldThem) {
   GraphBuilder b;
   const NodeId x = b.leaf(DType::Float32, {4000, 33}), bias = b.leaf(DType::Float32, {33});
   b.root(b.op(Op::add, {x, bias}));
-  schedule::Target t = target();
+  schedule::Target t = schedule::two_threads();
   const std::int64_t bytes = 4000 * 33 * 4;
   ASSERT_LT(bytes, t.stream_bytes);
   t.l2_bytes = bytes;
@@ -74,7 +68,7 @@ TEST(RegionAhead, RowsOfRunsAskForTheRowsAmongThem) {
   constexpr std::int64_t kRun = 32 * 4, kGroups = 8;
   const NodeId x = b.leaf(DType::Float32, {40, 50, kGroups, 32});
   b.root(b.op(Op::subtract, {x, b.reduce(Op::reduce_max, x, 2 | 8)}));
-  schedule::Target t = target();
+  schedule::Target t = schedule::two_threads();
   t.l2_bytes = 1;
   const std::vector<std::int64_t> ahead = bytes_ahead(b, t);
   ASSERT_EQ(ahead.size(), 1u);
@@ -88,12 +82,12 @@ TEST(RegionAhead, EachPhaseOfStripesAsksForItsRows) {
   GraphBuilder b;
   const NodeId x = b.leaf(DType::Float32, {600, 20000});
   b.root(b.op(Op::subtract, {x, b.reduce(Op::reduce_max, x, 1)}));
-  const plan::Regions regions = plan::fuse(b.graph, target());
+  const plan::Regions regions = plan::fuse(b.graph, schedule::two_threads());
   ASSERT_EQ(regions.regions.size(), 1u);
-  const Lowered lowered = lower(b.graph, regions, regions.regions[0], target());
+  const Lowered lowered = lower(b.graph, regions, regions.regions[0], schedule::two_threads());
   for (const kernel::BufferDecl& d : lowered.kernel.buffers)
     EXPECT_TRUE(d.role != kernel::BufferDecl::Role::In || d.ahead_param >= 0);
-  EXPECT_EQ(LoweredGraph(b, target()).forms, std::vector{schedule::Form::Stripes});
+  EXPECT_EQ(LoweredGraph(b, schedule::two_threads()).forms, std::vector{schedule::Form::Stripes});
 }
 
 /// Of a narrow stripe's rows, which begin anywhere in a line, many lines would go past the caches in parts.
@@ -102,7 +96,7 @@ TEST(RegionAhead, NarrowStripesOfSuchRowsGoThroughTheCaches) {
     GraphBuilder b;
     const NodeId x = b.leaf(DType::Float32, {1310, 6151});
     b.root(b.op(Op::subtract, {x, b.reduce(Op::reduce_max, x, 1)}));
-    schedule::Target t = target();
+    schedule::Target t = schedule::two_threads();
     t.threads = threads;
     t.vector_bytes = 64;
     t.stream_bytes = 1 << 20;

@@ -1,5 +1,6 @@
 // Which form a region takes, and which norms are refused.
 #include "schedule/schedule.h"
+#include "schedule/two_threads.h"
 
 #include <gtest/gtest.h>
 
@@ -10,20 +11,13 @@
 namespace kiln::schedule {
 namespace {
 
-Target target() {
-  Target t;
-  t.threads = 2;
-  t.vector_bytes = 64;
-  return t;
-}
-
 Schedule form_of(std::vector<Facts::Axis> axes, int phases, bool stores_full = false) {
   Facts f;
   f.axes = axes;
   f.phases = phases;
   f.stores_full = stores_full;
   f.prims = 4;
-  const auto answer = schedule(f, target());
+  const auto answer = schedule(f, two_threads());
   EXPECT_TRUE(std::holds_alternative<Schedule>(answer));
   return std::get<Schedule>(answer);
 }
@@ -39,16 +33,16 @@ TEST(Schedule, LongScansBesideFewColumnsHaveLanesOutside) {
   f.axes = axes;
   f.scans = true;
   f.prims = 230;
-  const Schedule s = std::get<Schedule>(schedule(f, target()));
+  const Schedule s = std::get<Schedule>(schedule(f, two_threads()));
   EXPECT_EQ(s.form, Form::Columns);
   EXPECT_EQ(s.lane_axis, 0);
   f.prims = 14;  // a sum waits for memory
-  EXPECT_EQ(std::get<Schedule>(schedule(f, target())).lane_axis, 2);
+  EXPECT_EQ(std::get<Schedule>(schedule(f, two_threads())).lane_axis, 2);
 }
 
 /// Rows that run inside the lanes and go past the caches are written by pairs of lines, where they have such.
 TEST(Schedule, RowsInsideTheLanesAreStoredByPairsOfLines) {
-  Target t = target();
+  Target t = two_threads();
   t.vector_bytes = 64;
   const auto scheduled = [&](std::int64_t row, std::int64_t bytes) {
     const std::vector<Facts::Axis> axes = {{1 << 20, false}, {row, false}};
@@ -71,7 +65,7 @@ TEST(Schedule, RowsInsideTheLanesAreStoredByPairsOfLines) {
 /// Elements that are where an index says: of an index that is the same in many rows the places are found once
 /// for them, and short rows share the lanes; an index of each row changes nothing for long ones.
 TEST(Schedule, RowsThatShareAnIndexRunInsideTheLanes) {
-  Target t = target();
+  Target t = two_threads();
   t.vector_bytes = 32;
   const auto scheduled = [&](const std::vector<Facts::Axis>& axes, int along) {
     Facts f;
@@ -95,7 +89,7 @@ TEST(Schedule, RowsThatShareAnIndexRunInsideTheLanes) {
 }
 
 TEST(Schedule, ReductionsAcrossMemoryHaveTilesOfWhatFits) {
-  Target t = target();
+  Target t = two_threads();
   t.gpu = true;
   t.threads = 132;
   const auto scheduled = [&](std::int64_t rows, std::int64_t columns, bool both, int bytes) {
@@ -131,7 +125,7 @@ TEST(Schedule, ReductionsAcrossMemoryHaveTilesOfWhatFits) {
 /// Rows that fill a vector and a little more share the lanes where one operand is permuted for it, and have
 /// lanes of their own where many are.
 TEST(Schedule, ShortRowsOfManyOperandsHaveLanesOfTheirOwn) {
-  Target t = target();
+  Target t = two_threads();
   t.vector_bytes = 32;
   const Facts::Axis axes[] = {{20000, false}, {10, false}, {10, false}};
   Facts f;
@@ -156,7 +150,7 @@ Schedule tiles_of(std::int64_t across_run, std::int64_t last_run, int narrowest,
   f.last_run = last_run;
   f.across_narrowest = narrowest;
   f.across_bytes = bytes;
-  return std::get<Schedule>(schedule(f, target()));
+  return std::get<Schedule>(schedule(f, two_threads()));
 }
 
 TEST(Schedule, TransposedReadsRunInTilesOfAFirstCache) {
@@ -203,7 +197,7 @@ Schedule folded(std::vector<Facts::Axis> axes, int folds, int phases = 2) {
   f.phases = phases;
   f.folds = folds;
   f.prims = 4;
-  return std::get<Schedule>(schedule(f, target()));
+  return std::get<Schedule>(schedule(f, two_threads()));
 }
 
 TEST(Schedule, ShortColumnsShareTheLanesWithTheirRows) {
@@ -239,19 +233,19 @@ TEST(Schedule, RowsThatShareTheLanesGoInChunksAndBlocksOfTheSecondCache) {
   const Facts::Axis few[] = {{2, false}, {90000, true}, {17, false}},
                     wide[] = {{2, false}, {90000, true}, {8, false}, {5, true}};
   f.axes = few;
-  const Schedule chunks = std::get<Schedule>(schedule(f, target()));
+  const Schedule chunks = std::get<Schedule>(schedule(f, two_threads()));
   EXPECT_GT(chunks.chunk, 0);
-  EXPECT_LE(chunks.chunk * 17 * 4, target().l2_bytes / 4);
+  EXPECT_LE(chunks.chunk * 17 * 4, two_threads().l2_bytes / 4);
   f.axes = wide;
   f.phases = 2;
   f.stores_full = true;
-  const Schedule blocks = std::get<Schedule>(schedule(f, target()));
+  const Schedule blocks = std::get<Schedule>(schedule(f, two_threads()));
   EXPECT_EQ(blocks.fold, 3);  // of 120 lanes two vectors
   EXPECT_GT(blocks.block, 0);
-  EXPECT_LE(blocks.block * blocks.fold * 40 * 4, target().l2_bytes / 8);
+  EXPECT_LE(blocks.block * blocks.fold * 40 * 4, two_threads().l2_bytes / 8);
   const Facts::Axis near[] = {{2, false}, {900, true}, {8, false}, {5, true}};
   f.axes = near;
-  EXPECT_EQ(std::get<Schedule>(schedule(f, target())).block, 0);
+  EXPECT_EQ(std::get<Schedule>(schedule(f, two_threads())).block, 0);
 }
 
 TEST(Schedule, ShortColumnsShareTheLanesWithTheKeptAxesBefore) {
@@ -262,7 +256,7 @@ TEST(Schedule, ShortColumnsShareTheLanesWithTheKeptAxesBefore) {
   const auto with = [&](std::vector<Facts::Axis> axes, int near) {
     f.axes = axes;
     f.near = near;
-    return std::get<Schedule>(schedule(f, target()));
+    return std::get<Schedule>(schedule(f, two_threads()));
   };
   EXPECT_EQ(with({{4, true}, {9000, false}, {3, false}}, 0).kept_from, 1);
   EXPECT_EQ(with({{4, true}, {9000, false}, {3, false}}, 0).form, Form::Columns);
@@ -276,7 +270,7 @@ TEST(Schedule, ShortColumnsShareTheLanesWithTheKeptAxesBefore) {
 /// A few long stretches to each result: the outermost axis alone would leave most multiprocessors without
 /// work.
 TEST(Schedule, FewLongStretchesAreCutAlongAllReducedAxes) {
-  Target t = target();
+  Target t = two_threads();
   t.gpu = true;
   t.threads = 132;
   const auto chunks = [&](std::int64_t outer) {
@@ -296,7 +290,7 @@ TEST(Schedule, FewLongStretchesAreCutAlongAllReducedAxes) {
 
 /// Copies between memory and a bunch's tiles go by vectors: an item must begin with one.
 TEST(Schedule, BunchesOfShortRowsBeginWithWholeVectors) {
-  Target t = target();
+  Target t = two_threads();
   t.gpu = true;
   t.threads = 132;
   std::set<std::pair<int, std::int64_t>> sizes;
@@ -358,9 +352,9 @@ TEST(Schedule, WidestTypeSetsTheLanes) {
   f.axes = axes;
   f.prims = 10;
   f.widest_bytes = 4;
-  const int narrow = std::get<Schedule>(schedule(f, target())).lanes;
+  const int narrow = std::get<Schedule>(schedule(f, two_threads())).lanes;
   f.widest_bytes = 8;
-  EXPECT_EQ(std::get<Schedule>(schedule(f, target())).lanes * 2, narrow);
+  EXPECT_EQ(std::get<Schedule>(schedule(f, two_threads())).lanes * 2, narrow);
 }
 
 TEST(Schedule, PrimitivesThatWaitForEachOtherGoSeveralRegistersSideBySide) {
@@ -375,7 +369,7 @@ TEST(Schedule, PrimitivesThatWaitForEachOtherGoSeveralRegistersSideBySide) {
     f.stores_full = phases > 0;
     f.prims = prims;
     f.loads = loads;
-    return std::get<Schedule>(schedule(f, target())).lanes;
+    return std::get<Schedule>(schedule(f, two_threads())).lanes;
   };
   EXPECT_EQ(lanes(map, 0, 30, 1), 16) << "waits for memory";
   EXPECT_EQ(lanes(map, 0, 50, 1), 64);
@@ -390,22 +384,22 @@ TEST(Schedule, PrimitivesThatWaitForEachOtherGoSeveralRegistersSideBySide) {
 }
 
 TEST(Schedule, NormOfFewColumnsIsRefusedForLeavingThreadsIdle) {
-  EXPECT_FALSE(refuse_norm({70, 100000, true}, target()).empty()) << "stripes of 64 and 6 columns";
-  EXPECT_TRUE(refuse_norm({70, 1000, true}, target()).empty()) << "is little work";
-  EXPECT_TRUE(refuse_norm({128, 100000, true}, target()).empty());
-  EXPECT_TRUE(refuse_norm({1000, 100000, true}, target()).empty());
+  EXPECT_FALSE(refuse_norm({70, 100000, true}, two_threads()).empty()) << "stripes of 64 and 6 columns";
+  EXPECT_TRUE(refuse_norm({70, 1000, true}, two_threads()).empty()) << "is little work";
+  EXPECT_TRUE(refuse_norm({128, 100000, true}, two_threads()).empty());
+  EXPECT_TRUE(refuse_norm({1000, 100000, true}, two_threads()).empty());
 }
 
 /// A CPU's kernels of their own read whole rows, one after the other; one kernel of all phases would read
 /// parts of rows, and those from memory again.
 TEST(Schedule, NormOfNarrowColumnsIsRefusedForReadingPartsOfRows) {
-  const auto fits = [](NormFacts f) { return refuse_norm(f, target()).empty(); };
+  const auto fits = [](NormFacts f) { return refuse_norm(f, two_threads()).empty(); };
   EXPECT_FALSE(fits({360, 23296, true, 360})) << "stripes of 192 columns";
   EXPECT_TRUE(fits({360, 1000, true, 360})) << "is in the second cache";
   EXPECT_TRUE(fits({3600, 23296, true, 3600})) << "long parts of rows";
   EXPECT_TRUE(fits({32 * 16, 16384, true, 16})) << "whole rows";
   EXPECT_TRUE(fits({32, 1 << 18, false, 1})) << "no columns";
-  Target gpu = target();
+  Target gpu = two_threads();
   gpu.gpu = true;
   EXPECT_EQ(refuse_norm({360, 23296, true, 360}, gpu).empty(), refuse_norm({360, 23296, true}, gpu).empty());
 }
@@ -414,7 +408,7 @@ TEST(Schedule, NormOfNarrowColumnsIsRefusedForReadingPartsOfRows) {
 /// turn such rows.
 TEST(Schedule, SlabsOfShortRunsAreRefused) {
   const auto fits = [](std::int64_t run, int vector_bytes) {
-    Target t = target();
+    Target t = two_threads();
     t.vector_bytes = vector_bytes;
     SlabFacts f;
     f.items = 1365, f.points = 2048 * 3, f.rows = 2051, f.run = run, f.sweeps = 3;
@@ -433,7 +427,7 @@ TEST(Schedule, SlabsOfShortRunsAreRefused) {
 /// results do not, and long rows have vectors enough. Short slabs of several phases are turned rather than
 /// folded.
 TEST(Schedule, ShortRowsWithResultsAreTurned) {
-  Target t = target();
+  Target t = two_threads();
   t.vector_bytes = 32;
   const auto form = [&](std::vector<Facts::Axis> axes, int phases, bool stores_full) {
     Facts f;
@@ -465,7 +459,7 @@ TEST(Schedule, ColumnsAreWrittenByLines) {
     f.prims = 20;
     f.out_narrowest = 2;
     f.out_bytes = 22 * columns;
-    Target t = target();
+    Target t = two_threads();
     t.vector_bytes = 32;
     t.stream_bytes = 1 << 20;
     const Schedule s = std::get<Schedule>(schedule(f, t));
@@ -485,19 +479,19 @@ TEST(Schedule, PairsGoAlongAsManyColumnsAsACacheHas) {
     f.phases = 1;
     f.prims = 3;
     f.loaded_bytes = 4;
-    const Schedule s = std::get<Schedule>(schedule(f, target()));
+    const Schedule s = std::get<Schedule>(schedule(f, two_threads()));
     EXPECT_EQ(s.form, Form::Columns);
     EXPECT_EQ(s.tile, kPairRows);
     EXPECT_EQ(s.block % s.lanes, 0);
-    EXPECT_TRUE(s.block == s.lanes || s.block * length * 4 <= target().l2_bytes / 4) << length;
+    EXPECT_TRUE(s.block == s.lanes || s.block * length * 4 <= two_threads().l2_bytes / 4) << length;
     EXPECT_EQ(s.block >= 16 * s.lanes, length <= 32) << length;
   }
 }
 
 TEST(Schedule, NormOfOneLongRowIsRefusedForKeepingThreadsIdle) {
-  EXPECT_FALSE(refuse_norm({1, 1 << 20, false}, target()).empty());
-  EXPECT_TRUE(refuse_norm({1, 100, false}, target()).empty());
-  EXPECT_TRUE(refuse_norm({64, 1 << 20, false}, target()).empty());
+  EXPECT_FALSE(refuse_norm({1, 1 << 20, false}, two_threads()).empty());
+  EXPECT_TRUE(refuse_norm({1, 100, false}, two_threads()).empty());
+  EXPECT_TRUE(refuse_norm({64, 1 << 20, false}, two_threads()).empty());
 }
 
 /// What decides the order in which a reduction combines its elements.
@@ -526,7 +520,7 @@ TEST(StrictSchedule, OrdersFollowFromExtentsAlone) {
           for (int prims : {2, 10, 200})
             for (int widest : {1, 4, 8})
               for (int vector : {1, 4}) {
-                Target t = target();
+                Target t = two_threads();
                 t.gpu = gpu;
                 t.strict = true;
                 t.threads = threads;
@@ -552,7 +546,7 @@ TEST(StrictSchedule, OrdersFollowFromExtentsAlone) {
 
 /// A second cache has rows of halves for the second time that are twice as long.
 TEST(GpuSchedule, LongRowsOfHalvesAreReadAgainByOneKernel) {
-  Target t = target();
+  Target t = two_threads();
   t.gpu = true;
   t.threads = 132;
   t.l2_bytes = (50 << 20) / 132;
@@ -569,7 +563,7 @@ TEST(GpuSchedule, LongRowsOfHalvesAreReadAgainByOneKernel) {
 }
 
 TEST(StrictSchedule, WhatDependsOnAReductionInChunksIsAKernelOfItsOwn) {
-  Target t = target();
+  Target t = two_threads();
   t.strict = true;
   EXPECT_TRUE(refuse_norm({1000, 16384, false}, t).empty());
   EXPECT_FALSE(refuse_norm({1000, 16385, false}, t).empty());

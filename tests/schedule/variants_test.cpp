@@ -1,5 +1,6 @@
 // Other schedules of a region: which there are, and what several together are.
 #include "schedule/variants.h"
+#include "schedule/two_threads.h"
 
 #include <gtest/gtest.h>
 
@@ -11,15 +12,8 @@
 namespace kiln::schedule {
 namespace {
 
-Target target() {
-  Target t;
-  t.threads = 2;
-  t.vector_bytes = 64;
-  return t;
-}
-
 TEST(Variants, NoneOfAScanHasMoreLanesThanTheVmCombines) {
-  const Target t = target();
+  const Target t = two_threads();
   const Facts::Axis axes[] = {{4096, true}};
   Facts f;
   f.axes = axes;
@@ -38,7 +32,7 @@ TEST(Variants, NoneOfAScanHasMoreLanesThanTheVmCombines) {
 
 /// What a description, a size or a request for memory changes, each another schedule of the same region.
 TEST(Variants, OfATiledMapAreDistinct) {
-  const Target t = target();
+  const Target t = two_threads();
   const Facts::Axis axes[] = {{4096, false}, {2048, false}};
   Facts f;
   f.axes = axes;
