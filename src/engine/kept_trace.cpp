@@ -292,6 +292,7 @@ bool KeptTrace::run(std::span<Node* const> arguments, std::vector<ir::NodeRef>& 
   count(Counter::PlanHits);
   count(Counter::Replays);
   results.clear();
+  results.reserve(results_.size());
   for (std::size_t i = 0; i < results_.size(); ++i) {
     const Result& r = results_[i];
     if (r.same != i) {
