@@ -19,6 +19,7 @@ namespace {
 constexpr float kCacheCost = 10;  // primitives above which a value is kept for the next phase
 constexpr float kLoopCost = 1000;
 constexpr std::int64_t kMuchSmaller = 8;           // times: an operand that caches keep while others pass
+constexpr std::int64_t kSlabBehind = 128;          // bytes of the longest vector
 constexpr std::int64_t kScratchLimit = 128 << 10;  // bytes of a row kept in scratch: within L2
 constexpr int kRegisterLimit = 96;                 // values a GPU thread keeps
 /// Indices that are made before they are counted: the next ones' operands come from memory meanwhile, of
@@ -459,7 +460,9 @@ bool RegionLowering::keep_in_scratch(EntryId id) {
   const std::int64_t row = turned         ? product(slab_groups()) * tile_pitch(type)
                            : s_.batch > 0 ? s_.batch * row_pitch(type)
                                           : product(reduced_groups());
-  const std::int64_t bytes = ceil_div(row * size_of(type), 64) * 64;
+  // The last vector of each of a slab's runs may be stored whole.
+  const std::int64_t behind = s_.form == Form::Slab ? kSlabBehind : 0;
+  const std::int64_t bytes = ceil_div(row * size_of(type) + behind, 64) * 64;
   if (!varies(id)) return false;
   if (target_.gpu) {
     const auto kept =
@@ -470,6 +473,23 @@ bool RegionLowering::keep_in_scratch(EntryId id) {
   }
   scratch_[id] = static_cast<std::int32_t>(scratch_buffer(type, bytes));
   return true;
+}
+
+/// On a CPU a slab keeps the expensive values that it stores, element by element, for the reductions of them.
+void RegionLowering::keep_outputs() {
+  if (target_.gpu || !groups_of(0, false).empty()) return;
+  std::vector<bool> read(p_.entries.size());
+  for (const Reduction& r : reductions_) read[p_.entries[r.entry].in[0]] = true;
+  for (auto id = static_cast<EntryId>(read.size()); id-- > 0;)
+    if (read[id] && p_.entries[id].kind == Entry::Kind::Op)
+      p_.each_operand(p_.entries[id], [&](EntryId in) { read[in] = true; });
+  const std::vector<float> costs = tree_costs();
+  for (const Pulled::Output& o : p_.outputs) {
+    const Entry& e = p_.entries[o.entry];
+    if (o.level == 0 && read[o.entry] && scratch_[o.entry] < 0 && e.kind == Entry::Kind::Op && !e.inside &&
+        costs[o.entry] >= kCacheCost)
+      keep_in_scratch(o.entry);
+  }
 }
 
 /// Whether a value differs inside a row (it reaches a load or coordinate over a reduced axis). All are found

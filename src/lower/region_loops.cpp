@@ -320,7 +320,7 @@ void RegionLowering::phase_body(Body& body) {
     body.push_back(update);
   }
   for (EntryId id = 0; id < p_.entries.size(); ++id)
-    if (scratch_[id] >= 0 && first_phase(p_.entries[id]) == phase_)
+    if (scratch_[id] >= 0 && s_.form != Form::Slab && first_phase(p_.entries[id]) == phase_)
       body.push_back({Stmt::Kind::Store, static_cast<std::uint32_t>(scratch_[id]),
                       scratch_index(id, k_.buffers[static_cast<std::size_t>(scratch_[id])].dtype).id,
                       build(id).id});

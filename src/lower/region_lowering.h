@@ -289,7 +289,7 @@ class RegionLowering {
   void note_origin(E value, NodeId node);
   void note_origins(const Entry& e, kernel::ExprId first);
   EntryId unbuilt_operand(EntryId id) const;
-  bool rounds(const Entry& e) const;
+  bool rounds(const Entry& e) const, reads_kept(EntryId id) const;
   E rounded(E value, DType type);
   E build_entry(EntryId id);
   EntryId same_steps(EntryId id) const;
@@ -425,7 +425,7 @@ class RegionLowering {
   void make_fold_buffers();
   void build_folded(), build_turned();
   void build_stripes(), build_split(), build_nest(), inner_level(Body& body);
-  void build_slab(), stage_slab(Body& into, const Range& slab);
+  void build_slab(), stage_slab(Body& into, const Range& slab), keep_outputs();
   void sweep(Body& into, int place, const Fill& fill);
   void shared_sweep(Body& into, int place, const Fill& fill);
   int parts_for(std::int64_t points) const;

@@ -1,9 +1,10 @@
 // Slabs: reductions along different axes of the same values, and maps of both, as in (x - max over a) / (sum
 // over b). A grid item is a kept point, with all values along the other axes: a slab. Sweeps go over it one
 // after the other, each along the axes of one place, with the axes that are reduced there inside; what a
-// sweep finds is kept in scratch memory, one value for each point of its place, where later sweeps read it.
-// What they read again is in the caches then. A GPU's block has the slab in shared memory, where the first
-// sweep finds it; its threads share the points of a place, and where these are few, the elements of each.
+// sweep finds is kept in scratch memory, one value for each point of its place, where later sweeps read it;
+// on a CPU so is what a sweep stores for each element, if that takes long and is reduced later. What they
+// read again is in the caches then. A GPU's block has the slab in shared memory, where the first sweep finds
+// it; its threads share the points of a place, and where these are few, the elements of each.
 //
 // Invariant: between two sweeps values live in memory only; the phase says which sweeps have run.
 #include "lower/region_lowering.h"
@@ -118,7 +119,11 @@ void RegionLowering::store_sweep(Body& into, int place, int phase) {
   sweep(into, place, [&](Body& body) {
     body_ = &body;
     for (const Pulled::Output& o : p_.outputs)
-      if (now(o)) store_output(body, o);
+      if (now(o)) {
+        store_output(body, o);
+        if (const std::int32_t kept = scratch_[o.entry]; kept >= 0 && place == 0)
+          body.push_back(store(static_cast<std::uint32_t>(kept), row_position(0), build(o.entry)));
+      }
   });
 }
 
@@ -159,6 +164,7 @@ void RegionLowering::build_slab() {
     r.partial[0] = scratch_buffer(type, ceil_div(results * size_of(type), 64) * 64);
     if (target_.gpu) k_.buffers[r.partial[0]].shared = static_cast<std::uint32_t>(room_for(results));
   }
+  keep_outputs();
   LoopDecl grid = open_grid();
   const std::vector<int> kept = kept_groups();
   if (target_.gpu) {

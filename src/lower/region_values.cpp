@@ -369,10 +369,17 @@ void RegionLowering::note_origin(E value, NodeId node) {
 }
 
 /// The first operand of an operation that has no value yet; none of what memory holds.
+/// Whether a value is read from scratch memory: a later phase's, or in a slab that of a later sweep with
+/// loops over all of its axes.
+bool RegionLowering::reads_kept(EntryId id) const {
+  if (scratch_[id] < 0) return false;
+  return s_.form == Form::Slab ? sweep_ >= 0 : phase_ > first_phase(p_.entries[id]);
+}
+
 EntryId RegionLowering::unbuilt_operand(EntryId id) const {
   const Entry& e = p_.entries[id];
   if (e.kind != Entry::Kind::Op || (!staged_.empty() && staged_[id] >= 0)) return kNoEntry;
-  if (scratch_[id] >= 0 && phase_ > first_phase(e)) return kNoEntry;
+  if (reads_kept(id)) return kNoEntry;
   for (std::size_t k = 0; k < g_[e.node].in.size(); ++k)
     if (!memo_[e.in[k]]) return e.in[k];
   return kNoEntry;
@@ -396,8 +403,7 @@ E RegionLowering::build_entry(EntryId id) {
   const DType type = compute_type(g_[e.node].dtype);
   if (!staged_.empty() && staged_[id] >= 0)
     return kernel::cast(tile_value(static_cast<std::uint32_t>(staged_[id])), type);
-  if (scratch_[id] >= 0 && phase_ > first_phase(e))
-    return load(static_cast<std::uint32_t>(scratch_[id]), type, scratch_index(id, type));
+  if (reads_kept(id)) return load(static_cast<std::uint32_t>(scratch_[id]), type, scratch_index(id, type));
   switch (e.kind) {
     case Entry::Kind::Load: return build_load(id);
     case Entry::Kind::Scalar: return build_scalar(e.node);

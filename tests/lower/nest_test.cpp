@@ -1,8 +1,10 @@
 // Regions whose reductions go along different axes: nests and slabs, held against the oracle.
 #include "lower/lowered_graph.h"
 
+#include <algorithm>
 #include <array>
 #include <bit>
+#include <string>
 
 namespace kiln::lower {
 namespace {
@@ -180,6 +182,36 @@ TEST(Slab, SumsOfFloatsHaveBlocksOfTheirOwn) {
   const NodeId all = b.op(Op::add, {b.op(Op::subtract, {x, rows}), columns});
   b.root(b.reduce(Op::reduce_sum, all, 1 | 2 | 4 | 8));
   EXPECT_EQ(check(b), std::vector{Form::Slab});
+}
+
+/// Values that are stored and reduced along another axis later are read again if they take long to make.
+TEST(Slab, ResultsThatAreReducedLaterAreKept) {
+  for (const bool wide : {false, true})  // wide: the result repeats a value of another place
+    for (const std::int64_t columns : {5, 16, 37}) {
+      const auto make = [&](int operations) {
+        GraphBuilder b;
+        const NodeId x = b.leaf(i64, {3, 30, columns});
+        const NodeId most = b.reshape(b.reduce(Op::reduce_max, x, 4), {3, 30, 1});
+        NodeId y = wide ? most : b.op(Op::subtract, {x, most});
+        for (int i = 0; i < operations; ++i) y = b.op(Op::bitwise_xor, {b.op(Op::multiply, {y, most}), most});
+        if (wide) b.root(y);
+        if (wide) y = b.broadcast(y, {3, 30, columns});
+        b.root(y);
+        b.root(b.reduce(Op::reduce_sum, b.op(Op::multiply, {y, x}), 2));
+        b.root(b.reduce(Op::reduce_max, y, 2));
+        return checked(b, {target(false)}).front();
+      };
+      const auto made = [](const LoweredGraph& g) {
+        const std::string text = g.text();
+        const std::string kernel = text.substr(text.find("grid "));
+        return std::ranges::count(kernel, '^');
+      };
+      const LoweredGraph few = make(1), many = make(12);
+      if (wide) continue;
+      ASSERT_EQ(many.forms, std::vector{Form::Slab});
+      EXPECT_EQ(made(many), 12) << many.text();  // once, not for each reduction
+      EXPECT_EQ(made(few), 2) << few.text();     // cheap ones again
+    }
 }
 
 TEST(Slab, SquaresAreNoDiagonals) {
