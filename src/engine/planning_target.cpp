@@ -115,6 +115,7 @@ const schedule::Target& planning_target(Device device) {
     kept = {&t, t.threads, t.vector_bytes, caches, t};
     if (caches > 0) {
       kept.target.l2_bytes = kept.target.stream_bytes = caches;
+      kept.target.last_cache_bytes = 0;
       kept.target.held = std::min(t.held, caches / 8);
     }
   }

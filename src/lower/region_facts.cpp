@@ -128,6 +128,21 @@ int first_jump(const Pulled& p, const std::vector<Group>& groups, const Index& i
 
 namespace {
 
+/// Bytes of the arrays that a region reads and writes; of what it slices no more than its points.
+std::int64_t touched_bytes(const plan::Graph& g, const Pulled& p) {
+  std::vector<ir::NodeId> arrays;
+  for (const Entry& e : p.entries)
+    if (e.kind == Entry::Kind::Load) arrays.push_back(e.node);
+  for (const Pulled::Output& o : p.outputs) arrays.push_back(o.node);
+  std::ranges::sort(arrays);
+  const auto again = std::ranges::unique(arrays);
+  arrays.erase(again.begin(), again.end());
+  std::int64_t bytes = 0;
+  for (const ir::NodeId n : arrays)
+    bytes += std::min<std::int64_t>(g[n].numel, p.domain.numel()) * size_of(g[n].dtype);
+  return bytes;
+}
+
 /// Values that are there to be compared and for nothing else: labels, and the columns that they are compared
 /// with. Wide ones take two registers for as many lanes as others have in one, and their comparison one mask.
 std::vector<bool> only_compared(const plan::Graph& g, const Pulled& p) {
@@ -207,6 +222,7 @@ schedule::Facts RegionLowering::facts(std::span<const schedule::Facts::Axis> axe
   f.widest_bytes = widest_bytes_;
   f.random = random_;
   count_results(f);
+  f.touched_bytes = target_.gpu ? 0 : touched_bytes(g_, p_);
   f.across = axis_across(p_, groups_);
   if (target_.gpu) f.vector = vector_elements();
   if (target_.gpu && phases_ == 0 && scans_.empty()) {

@@ -33,6 +33,12 @@ inline int base_lanes(const Facts& f, const Target& t) {
   return std::clamp(t.vector_bytes / std::max(f.widest_bytes, 1), 2, 32);
 }
 
+/// Whether a CPU stores results of so many bytes past the caches. Where the last cache holds them and what
+/// they are made of, whoever reads them finds them there.
+inline bool goes_past(const Facts& f, const Target& t, std::int64_t bytes) {
+  return bytes >= t.stream_bytes && f.touched_bytes >= t.last_cache_bytes;
+}
+
 constexpr std::int64_t kSmallWork = 32768;  // elements one thread handles faster than two are woken
 constexpr std::int64_t kStripe = 4096;      // columns of a stripe at most: its sums stay in the first cache
 constexpr std::int64_t kWideStripe = 1024;  // columns of a stripe that read long runs of memory

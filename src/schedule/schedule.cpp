@@ -135,7 +135,7 @@ bool find_round(const Facts& f, const Target& t, int least, std::int64_t many, S
                        least_rounds = f.jumps ? kRoundsOfIndex : kLeastRounds;
     s.block = std::max(least_rounds, std::max(kRoundsBlock, elements) / round) * round;
     // Lines are written one by one, each at a multiple of its size.
-    s.stream = f.adjoining_bytes >= t.stream_bytes && lanes * f.out_narrowest >= kLine &&
+    s.stream = goes_past(f, t, f.adjoining_bytes) && lanes * f.out_narrowest >= kLine &&
                (axis == 0 || period * extent * f.out_narrowest % kLine == 0);
     return true;
   }
@@ -170,7 +170,7 @@ bool put_rows_inside(const Facts& f, const Target& t, int lanes, std::int64_t ro
   // Each vector of a row looks up where the row is: as few as lines allow, and of these the shortest.
   const auto vectors = [&](int of) { return (row + of - 1) / of; };
   while (f.jumps && s.lanes > kLeastLanes && vectors(s.lanes / 2) == vectors(s.lanes)) s.lanes /= 2;
-  s.stream = f.adjoining_bytes >= t.stream_bytes && row * f.out_narrowest % kLine == 0 &&
+  s.stream = goes_past(f, t, f.adjoining_bytes) && row * f.out_narrowest % kLine == 0 &&
              s.lanes * f.out_narrowest >= kLine;
   // Past the caches by pairs of lines: half as many rounds through an item's rows.
   if (s.stream && s.lanes * f.out_narrowest == kLine && row % (2 * s.lanes) == 0) s.lanes *= 2;
@@ -390,7 +390,7 @@ Schedule schedule_pairs(const Facts& f, const Target& t, Schedule s, const Exten
   const std::int64_t near = t.l2_bytes / 4 / (e.reduced * std::max(f.loaded_bytes, 1) * s.lanes),
                      most = std::clamp<std::int64_t>(near, 1, kMostColumns);
   s.block = s.lanes * std::clamp<std::int64_t>(tiles / (kTilesAThread * t.threads), 1, most);
-  s.stream = f.row_bytes_out >= t.stream_bytes && s.lanes * f.row_narrowest >= kLine &&
+  s.stream = goes_past(f, t, f.row_bytes_out) && s.lanes * f.row_narrowest >= kLine &&
              columns * f.row_narrowest % kLine == 0;
   return s;
 }
@@ -550,7 +550,7 @@ Schedule schedule_columns(const Facts& f, const Target& t, int lanes, const Exte
 
 Schedule schedule_cpu(const Facts& f, const Target& t) {
   Schedule s;
-  s.stream = f.out_bytes >= t.stream_bytes;
+  s.stream = goes_past(f, t, f.out_bytes);
   s.lane_axis = static_cast<int>(f.axes.size()) - 1;
   const Extents e = extents_of(f);
   if (f.scans) return schedule_scan(f, t, e, s);

@@ -87,6 +87,7 @@ struct Facts {
   std::int64_t out_bytes = 0;        // bytes of the largest full output
   std::int64_t adjoining_bytes = 0;  // the same of outputs that are one row through all axes
   int out_narrowest = 8;             // bytes of an element of the full outputs, the fewest
+  std::int64_t touched_bytes = 0;    // CPU: of all arrays that are read or written
   std::int64_t row_bytes_out = 0;  // bytes of the largest result of a reduction that lies along the last axis
   int row_narrowest = 8;           // bytes of an element of such, the fewest
   int flat_vector = 1;  // GPU: of the whole domain as one, where full operands have it so in memory

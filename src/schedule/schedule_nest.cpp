@@ -2,6 +2,7 @@
 //
 // Invariant: what says whether one pays knows no more than the planner does, and schedule_nest() finds a
 // schedule for every nest: profit is asked before, legality is the planner's unification.
+#include "schedule/extents.h"
 #include "schedule/schedule.h"
 
 #include <algorithm>
@@ -79,7 +80,7 @@ Schedule schedule_nest(const Facts& f, const Target& t) {
     s.form = Form::Slab;
     s.lanes = std::clamp(t.vector_bytes / std::max(f.widest_bytes, 1), 2, 32);
     if (f.prims <= 12 && f.axes[last].extent >= 8 * s.lanes) s.lanes *= 2;
-    s.stream = f.out_bytes >= t.stream_bytes;
+    s.stream = goes_past(f, t, f.out_bytes);
     return s;
   }
   s.lane_level = f.axes[last].reduced ? f.axes[last].level : -1;

@@ -30,7 +30,8 @@ struct Target {
   double run_bytes = 32;            // adjacent bytes that are read as fast as longer runs
   std::int64_t scans = 0;       // side by side that keep it busy, each a thread's; 0: it runs them otherwise
   std::int64_t held = 1 << 17;  // elements of a row that a kernel keeps near while it reads them again
-  std::int64_t stream_bytes = 8 << 20;  // outputs of at least this size are stored past the caches
+  std::int64_t stream_bytes = 8 << 20;  // outputs of at least this size are stored past the caches, …
+  std::int64_t last_cache_bytes = 0;    // … unless this holds all that a kernel of a CPU reads and writes
   int max_prims = 600;                  // a kernel's cap, in primitives (compile time and registers)
   /// What options switch off (Config::fuse, fuse_least, fuse_off).
   struct Off {

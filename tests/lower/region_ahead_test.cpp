@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 namespace kiln::lower {
 namespace {
 
@@ -60,6 +62,30 @@ TEST(RegionAhead, ItemsOfRowsAskForTheNextWhereTheSecondCacheDoesNotHoldThem) {
   EXPECT_EQ(bytes_ahead(b, t).size(), 1u);
   t.l2_bytes = bytes + 1;
   EXPECT_TRUE(bytes_ahead(b, t).empty());
+}
+
+/// Large results go past the caches, unless the last cache holds them and what they are made of: an operand
+/// that is read twice counts once.
+TEST(RegionAhead, ResultsThatTheLastCacheHoldsAreStoredThroughTheCaches) {
+  GraphBuilder b;
+  constexpr std::int64_t kBytes = 4096 * 64 * 4;
+  const NodeId x = b.leaf(DType::Float32, {4096, 64});
+  b.root(b.op(Op::add, {b.op(Op::multiply, {x, x}), x}));
+  const plan::Regions regions = plan::fuse(b.graph, schedule::two_threads());
+  ASSERT_EQ(regions.regions.size(), 1u);
+  const auto streams = [&](std::int64_t last_cache, std::int64_t stream) {
+    schedule::Target t = schedule::two_threads();
+    t.last_cache_bytes = last_cache;
+    t.stream_bytes = stream;
+    const Lowered lowered = lower(b.graph, regions, regions.regions[0], t);
+    return std::ranges::any_of(lowered.kernel.buffers, [](const kernel::BufferDecl& d) {
+      return d.role == kernel::BufferDecl::Role::Out && d.stream;
+    });
+  };
+  EXPECT_TRUE(streams(0, kBytes));
+  EXPECT_TRUE(streams(2 * kBytes, kBytes));
+  EXPECT_FALSE(streams(2 * kBytes + 1, kBytes));
+  EXPECT_FALSE(streams(0, kBytes + 1));
 }
 
 /// The elements of a group of channels are runs, and those of the next group lie beside them.

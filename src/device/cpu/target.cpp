@@ -60,6 +60,10 @@ void read_caches(CpuTarget& target) {
   target.l2_bytes = cache_bytes(_SC_LEVEL2_CACHE_SIZE, target.l2_bytes);
   target.l3_bytes = cache_bytes(_SC_LEVEL3_CACHE_SIZE, target.l3_bytes);
 #endif
+  // The C library may add up the caches of a package, of which a core sees one.
+  std::int64_t kib = 0;
+  if (std::ifstream size("/sys/devices/system/cpu/cpu0/cache/index3/size"); size >> kib && size.get() == 'K')
+    target.l3_bytes = std::min(target.l3_bytes, kib << 10);
 }
 
 CpuTarget native_target() {
