@@ -133,8 +133,9 @@ class Loop {
     std::int64_t end;
   };
 
+  /// Longer chunks are spread, so that the shares of slots differ by one iteration at most.
   std::int64_t boundary(std::int64_t chunk) const {
-    return chunk * (n_ / chunks_) + std::min(chunk, n_ % chunks_);
+    return chunk * (n_ / chunks_) + chunk * (n_ % chunks_) / chunks_;
   }
 
   void run(std::int64_t chunk, int slot) noexcept {
