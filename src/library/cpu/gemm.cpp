@@ -6,6 +6,7 @@
 #include "library/cpu/gemm_pack.h"
 #include "library/cpu/gemm_shared.h"
 #include "library/cpu/gemm_thin.h"
+#include "library/cpu/gemm_tiles.h"
 #include "library/cpu/gemm_vector.h"
 #include "library/cpu/gemm_windows.h"
 
@@ -243,18 +244,14 @@ class Product {
 
   /// Tiles as large as the cache allows, but enough of them for all threads. The sums do not depend on it.
   void choose_tiles() {
-    tile_rows_ = round_up(std::min(m_, kTileRows), height_);
-    tile_cols_ = windows_ ? windows_->tile() : round_up(std::min(n_, kTileCols), micro_.nr);
+    tiles_ = Tiles(m_, height_, round_up(kTileRows, height_), n_, windows_ ? windows_->tile() : micro_.nr,
+                   windows_ ? windows_->tile() : kTileCols);
     if (serial()) return;
-    const std::int64_t wanted = 4 * thread_count(), least = (packs_in_tiles_ ? 1 : 2) * micro_.nr;
-    while (tiles() < wanted && tile_cols_ > least && !a_in_tiles_ && !windows_)
-      tile_cols_ = round_up(tile_cols_ / 2, micro_.nr);
-    if (packs_in_tiles_ && m_ <= kTileRows) return;
-    while (tiles() < wanted && tile_rows_ > 2 * height_) tile_rows_ = round_up(tile_rows_ / 2, height_);
+    tiles_.cut(thread_count(), !packs_in_tiles_ || m_ > kTileRows ? 2 : 0,
+               a_in_tiles_ || windows_ ? 0
+               : packs_in_tiles_       ? 1
+                                       : 2);
   }
-  std::int64_t row_tiles() const { return (m_ + tile_rows_ - 1) / tile_rows_; }
-  std::int64_t col_tiles() const { return (n_ + tile_cols_ - 1) / tile_cols_; }
-  std::int64_t tiles() const { return row_tiles() * col_tiles(); }
 
   /// Calls f(begin, end) over [0, n), on threads when the whole product is worth it.
   template <class F>
@@ -287,18 +284,19 @@ class Product {
   }
 
   void multiply() {
-    each(tiles(), 1, [&](std::int64_t i) {
-      // Neighbouring tiles share their columns of b, the larger operand of a tile.
-      tile(i % row_tiles() * tile_rows_, i / row_tiles() * tile_cols_);
+    each(tiles_.count(), 1, [&](std::int64_t i) {
+      tile(i % tiles_.rows(), i / tiles_.rows());  // neighbours share their columns of b, the larger operand
     });
   }
 
-  void tile(std::int64_t row0, std::int64_t col0) {
-    const std::int64_t rows = std::min(tile_rows_, m_ - row0), cols = std::min(tile_cols_, n_ - col0);
+  void tile(std::int64_t down, std::int64_t right) {
+    const std::int64_t row0 = tiles_.row(down), rows = tiles_.row(down + 1) - row0, col0 = tiles_.col(right),
+                       cols = tiles_.col(right + 1) - col0, tile_rows = round_up(rows, height_);
     // A row is a whole number of cache lines, and not of pages: rows of one panel then lie in different sets.
-    const std::int64_t ld = round_up(tile_cols_, 64 / static_cast<std::int64_t>(sizeof(C))) + 64 / sizeof(C);
-    const auto bytes = static_cast<std::size_t>(tile_rows_ * ld) * sizeof(C);
-    const std::int64_t lines = packs_in_tiles_ ? micro_.nr : a_in_tiles_ && !a_in_place_ ? tile_rows_ : 0;
+    const std::int64_t ld =
+        round_up(windows_ ? windows_->tile() : round_up(cols, micro_.nr), 64 / sizeof(C)) + 64 / sizeof(C);
+    const auto bytes = static_cast<std::size_t>(tile_rows * ld) * sizeof(C);
+    const std::int64_t lines = packs_in_tiles_ ? micro_.nr : a_in_tiles_ && !a_in_place_ ? tile_rows : 0;
     const auto panel =
         static_cast<std::size_t>(windows_ ? windows_->memory() : std::min(kDepth, depth_) * lines) *
         sizeof(C);
@@ -482,7 +480,7 @@ class Product {
   bool in_place_;              // … or, for few rows, read where they lie
   bool a_in_place_;            // the same of a for few columns
   std::int64_t slab_ = 0, k0_ = 0, depth_ = 0;
-  std::int64_t tile_rows_ = 0, tile_cols_ = 0;
+  Tiles tiles_;
   C* a_packed_ = nullptr;
   C* b_packed_ = nullptr;
   C* sums_ = nullptr;

@@ -68,6 +68,21 @@ TEST_F(Threads, ChunkBoundariesAreTheSameEveryTime) {
   for (int i = 0; i < 50; ++i) EXPECT_EQ(chunks(), first);
 }
 
+TEST_F(Threads, SharesOfSlotsDifferByOneIteration) {
+  use(2);
+  for (int n = 8; n < 40; ++n) {
+    std::mutex mutex;
+    std::vector<int> begins;
+    parallel_for(n, 1, [&](std::int64_t begin, std::int64_t, int) {
+      const std::lock_guard lock(mutex);
+      begins.push_back(static_cast<int>(begin));
+    });
+    std::sort(begins.begin(), begins.end());
+    ASSERT_EQ(begins.size(), 8u);
+    EXPECT_EQ(begins[4], n / 2);  // the second slot's share begins here
+  }
+}
+
 TEST_F(Threads, SlotsAreNeverSharedAtOneTime) {
   use(4);
   for (int round = 0; round < 200; ++round) {
