@@ -443,14 +443,15 @@ class Product {
       for (std::int64_t p = 0; p < k_; ++p) workspace[p] = static_cast<C>(x[p * step]);
     }
     constexpr std::int64_t kBlock = VectorProduct<T, C>::kBlock;
-    const std::int64_t grain =
-        std::max<std::int64_t>(kBlock, static_cast<std::int64_t>(kSerialWork) / 4 / k_);
     // a line by itself is summed on lanes
     const bool by_columns = call_.strict || std::abs(across) < std::abs(along);
+    const std::int64_t unit = by_columns ? micro_.wide_columns : 1,  // a thread's part is a whole number of
+        grain = static_cast<std::int64_t>(kSerialWork) / 4 / k_ / unit;
     const VectorProduct<T, C> product(micro_, k_, matrix, across, along, count, by_columns);
-    each_range(count, by_columns ? grain : grain / kBlock, [&](std::int64_t begin, std::int64_t end) {
+    each_range((count + unit - 1) / unit, grain, [&](std::int64_t begin, std::int64_t units) {
       alignas(64) C sums[kBlock];
-      for (std::int64_t i0 = begin; i0 < end; i0 += kBlock) {
+      const std::int64_t end = std::min(units * unit, count);
+      for (std::int64_t i0 = begin * unit; i0 < end; i0 += kBlock) {
         const std::int64_t n = std::min(kBlock, end - i0);
         product.lines(workspace, i0, n, sums);
         if (epilogue_)

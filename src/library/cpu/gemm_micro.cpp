@@ -12,7 +12,7 @@
 namespace kiln::cpu {
 namespace {
 
-constexpr int kWideVectors = 8;
+constexpr int kWideVectors = 8, kLongRows = 8;
 
 // Rows of b that are so many bytes apart lie in pages of their own, along which no processor fetches ahead:
 // the columns of the next call are asked for meanwhile, where there are multiplications enough to wait for.
@@ -136,10 +136,45 @@ constexpr int kFarApart = 4096, kFewestFetch = 4;
     _Pragma("GCC unroll 16") for (int j = 0; j < kWideVectors; ++j) * reinterpret_cast<V*>(c + j * kLanes) = \
         acc[j];                                                                                              \
   }
+// The same along long rows of b, some rows at a time: columns of rows that are pages apart would be read by
+// lines of their own. Each sum is that of the function above, to the bit.
+#define KILN_LONG(NAME, ATTRIBUTE, TYPE, BYTES, MULTIPLY_ADD)                                           \
+  ATTRIBUTE void NAME(std::int64_t k, const TYPE* x, const TYPE* b, std::int64_t b_row, std::int64_t n, \
+                      TYPE* c) {                                                                        \
+    typedef TYPE V __attribute__((vector_size(BYTES), aligned(alignof(TYPE))));                         \
+    typedef TYPE W __attribute__((vector_size(BYTES)));                                                 \
+    constexpr int kLanes = BYTES / sizeof(TYPE);                                                        \
+    for (std::int64_t p = 0; p < k; p += kLongRows) {                                                   \
+      W y[kLongRows];                                                                                   \
+      const TYPE* row[kLongRows];                                                                       \
+      const bool whole = p + kLongRows <= k;                                                            \
+      _Pragma("GCC unroll 16") for (int i = 0; i < kLongRows; ++i) {                                    \
+        const std::int64_t at = p + i < k ? p + i : p;                                                  \
+        y[i] = x[at] - W{};                                                                             \
+        row[i] = b + at * b_row;                                                                        \
+      }                                                                                                 \
+      for (std::int64_t j = 0; j < n; j += kLanes) {                                                    \
+        W acc = p == 0 ? W{} : *reinterpret_cast<const V*>(c + j);                                      \
+        if (whole) {                                                                                    \
+          _Pragma("GCC unroll 16") for (int i = 0; i < kLongRows; ++i) {                                \
+            const W at = *reinterpret_cast<const V*>(row[i] + j);                                       \
+            acc = MULTIPLY_ADD(y[i], at, acc);                                                          \
+          }                                                                                             \
+        } else {                                                                                        \
+          for (int i = 0; i < k - p; ++i) {                                                             \
+            const W at = *reinterpret_cast<const V*>(row[i] + j);                                       \
+            acc = MULTIPLY_ADD(y[i], at, acc);                                                          \
+          }                                                                                             \
+        }                                                                                               \
+        *reinterpret_cast<V*>(c + j) = acc;                                                             \
+      }                                                                                                 \
+    }                                                                                                   \
+  }
 #define KILN_MICROS(NAME, ATTRIBUTE, TYPE, BYTES, MR, MULTIPLY_ADD)        \
   KILN_MICRO(NAME, ATTRIBUTE, TYPE, BYTES, MR, MULTIPLY_ADD)               \
   KILN_DIRECT_TO_##MR(NAME##_direct, ATTRIBUTE, TYPE, BYTES, MULTIPLY_ADD) \
-      KILN_WIDE(NAME##_wide, ATTRIBUTE, TYPE, BYTES, MULTIPLY_ADD)
+      KILN_WIDE(NAME##_wide, ATTRIBUTE, TYPE, BYTES, MULTIPLY_ADD)         \
+          KILN_LONG(NAME##_long, ATTRIBUTE, TYPE, BYTES, MULTIPLY_ADD)
 
 #define KILN_PLAIN(x, y, z) ((x) * (y) + (z))
 #define KILN_MICRO_PLAIN(SUFFIX, ATTRIBUTE, BYTES, MR)                             \
@@ -277,7 +312,7 @@ Micro<C> choose([[maybe_unused]] const Micro<C>& avx512, [[maybe_unused]] const 
 #define KILN_SET(NAME, TYPE, BYTES, MR)                                                                   \
   Micro<TYPE> {                                                                                           \
     MR, 2 * BYTES / static_cast<int>(sizeof(TYPE)), kWideVectors *BYTES / static_cast<int>(sizeof(TYPE)), \
-        NAME, {KILN_NAMES_TO_##MR(NAME##_direct)}, NAME##_wide                                            \
+        NAME, {KILN_NAMES_TO_##MR(NAME##_direct)}, NAME##_wide, NAME##_long                               \
   }
 #define KILN_BASE(NAME, TYPE) KILN_SET(micro_##NAME##_base, TYPE, 16, 4)
 #if defined(__x86_64__)

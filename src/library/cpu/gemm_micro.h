@@ -24,6 +24,8 @@ struct Micro {
   }
   /// c[j] = Σ_p x[p] · b[p·b_row + j], j < wide_columns.
   void (*wide)(std::int64_t k, const C* x, const C* b, std::int64_t b_row, C* c);
+  /// The same of n columns, a multiple of a register's, along rows of b: for rows that are far apart.
+  void (*along)(std::int64_t k, const C* x, const C* b, std::int64_t b_row, std::int64_t n, C* c);
 };
 
 /// C: float, double, std::uint32_t, std::uint64_t. `strict`: each product rounds before it is added.

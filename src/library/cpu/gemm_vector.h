@@ -13,7 +13,8 @@ namespace kiln::cpu {
 template <class T, class C>
 class VectorProduct {
  public:
-  static constexpr std::int64_t kBlock = 1024;  // elements at a time
+  static constexpr std::int64_t kBlock = 1024;     // elements at a time
+  static constexpr std::int64_t kFarApart = 4096;  // bytes from row to row, each in a page of its own
 
   /// Sums of `count` lines of k elements, matrix[i·across + p·along]. `by_columns`: whole columns are scaled
   /// and added, otherwise each line is summed by itself.
@@ -34,7 +35,12 @@ class VectorProduct {
       const std::int64_t wide = micro_.wide_columns;
       if (by_columns_ && across_ == 1 && count_ >= wide) {
         C part[kBlock];
-        for (std::int64_t i = 0; i < n; i += wide) {  // the last columns once more where fewer are left
+        std::int64_t i = 0;
+        if (along_ * static_cast<std::int64_t>(sizeof(C)) >= kFarApart) {
+          i = n / wide * wide;
+          if (i > 0) micro_.along(k_, x, matrix_ + first, along_, i, sums);
+        }
+        for (; i < n; i += wide) {  // the last columns once more where fewer are left
           const std::int64_t at = std::min(first + i, count_ - wide), skipped = first + i - at;
           micro_.wide(k_, x, matrix_ + at, along_, part);
           std::copy_n(part + skipped, std::min(wide - skipped, n - i), sums + i);
