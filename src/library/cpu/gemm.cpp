@@ -4,6 +4,7 @@
 #include "device/cpu/threads.h"
 #include "library/cpu/gemm_micro.h"
 #include "library/cpu/gemm_pack.h"
+#include "library/cpu/gemm_pairs.h"
 #include "library/cpu/gemm_shared.h"
 #include "library/cpu/gemm_thin.h"
 #include "library/cpu/gemm_tiles.h"
@@ -22,10 +23,8 @@ namespace {
 constexpr std::int64_t kDepth = 384;                      // k block: an a panel of 14 rows is 21 KiB of L1
 constexpr std::int64_t kTileRows = 168, kTileCols = 256;  // a tile's operands and result stay in L2
 constexpr std::int64_t kPackBytes = std::int64_t{256} << 20;  // of packed operands at one time
-constexpr double kSerialWork = 600e3;                         // multiply-adds below which threads do not pay
 constexpr double kSerialEpilogue = 400e3;                     // the same of an epilogue's primitives
 constexpr std::int64_t kFewBlocks = 2;     // of rows that a panel is read for: packing it takes longer
-constexpr std::int64_t kFewRows = 16;      // of products that take the time of reading b
 constexpr std::int64_t kNearBlock = 4096;  // elements of b where it lies: whole rows, which stay in L1
 
 /// Panels of columns that rows of a are read for where they lie: packing elements of 4 bytes, by registers,
@@ -60,6 +59,7 @@ class Product {
         call_(call),
         way_(way_of(call)),
         windows_(way_ == Way::Packed ? windows : nullptr),
+        pairs_(pairs_of(call)),
         packs_in_tiles_(windows_ || one_row_of_tiles(call)),
         a_in_tiles_(!windows_ && one_column_of_tiles(call)),
         micro_(micro<C>(call.strict)),
@@ -178,11 +178,25 @@ class Product {
   /// by one thread. Each element is the same sum in the same order.
   static bool direct(const Matmul& call) {
     constexpr double kMost = 600e3;  // multiply-adds
-    const double work =
-        static_cast<double>(call.m) * static_cast<double>(call.n) * static_cast<double>(call.k);
-    return std::is_same_v<T, C> && work < kMost && epilogue_work(call) < kSerialEpilogue &&
+    return std::is_same_v<T, C> && multiply_adds(call) < kMost && epilogue_work(call) < kSerialEpilogue &&
            call.k <= kDepth && call.n <= kTileCols && call.m <= kTileRows && call.n >= 8 && strided(call.a) &&
            ((strided(call.b) && call.b.col_stride == 1) || call.m >= 16);
+  }
+
+  /// Null: panels are of C.
+  const PairMicro* pairs_of(const Matmul& call) const {
+    if (!std::is_same_v<T, bfloat16> || call.strict || windows_ || !strided(call.a) || !strided(call.b))
+      return nullptr;
+    return pair_micro();
+  }
+  /// Steps of a panel that so many of k take.
+  std::int64_t steps(std::int64_t depth) const { return pairs_ ? (depth + 1) / 2 : depth; }
+  void pack_lines(const T* from, Lines across, Lines along, std::int64_t used, std::int64_t width,
+                  std::int64_t depth, C* to) const {
+    if constexpr (std::is_same_v<T, bfloat16>)
+      if (pairs_)
+        return pack_pairs(from, across, along, used, width, depth, reinterpret_cast<std::uint32_t*>(to));
+    pack_panel(from, across, along, used, width, depth, to);
   }
 
   /// Columns in panels of nr or half of that, rows in blocks of nearly equal heights. The last panel may
@@ -273,12 +287,12 @@ class Product {
     each(a_panels + b_panels, grain, [&](std::int64_t i) {
       if (i < a_panels) {
         const std::int64_t row = i * height_;
-        pack_panel(a_, a_rows_.from(row), a_cols_.from(k0_), std::min(height_, m_ - row), height_, depth_,
-                   a_packed_ + row * depth_);
+        pack_lines(a_, a_rows_.from(row), a_cols_.from(k0_), std::min(height_, m_ - row), height_, depth_,
+                   a_packed_ + row * steps(depth_));
       } else {
         const std::int64_t col = (i - a_panels) * micro_.nr;
-        pack_panel(b_, b_cols_.from(col), b_rows_.from(k0_), std::min<std::int64_t>(micro_.nr, n_ - col),
-                   micro_.nr, depth_, b_packed_ + col * depth_);
+        pack_lines(b_, b_cols_.from(col), b_rows_.from(k0_), std::min<std::int64_t>(micro_.nr, n_ - col),
+                   micro_.nr, depth_, b_packed_ + col * steps(depth_));
       }
     });
   }
@@ -314,9 +328,9 @@ class Product {
       const Step here{row0, col0, rows, cols, p, std::min(step, depth_ - p), first_slab && p == 0};
       if (a_in_tiles_ && !a_in_place_)
         for (std::int64_t r = 0; r < rows; r += micro_.mr)
-          pack_panel(a_, a_rows_.from(row0 + r), a_cols_.from(k0_ + p),
+          pack_lines(a_, a_rows_.from(row0 + r), a_cols_.from(k0_ + p),
                      std::min<std::int64_t>(micro_.mr, rows - r), micro_.mr, here.depth,
-                     packed + r * here.depth);
+                     packed + r * steps(here.depth));
       if (windows_) {
         windows_of(here, packed, sum, ld);
         continue;
@@ -348,19 +362,30 @@ class Product {
     const std::int64_t used = std::min<std::int64_t>(micro_.nr, s.cols - c);
     const bool here = in_place_ && used % (micro_.nr / 2) == 0;
     if (packs_in_tiles_ && !here)
-      pack_panel(b_, b_cols_.from(s.col + c), b_rows_.from(k0_ + s.begin), used, micro_.nr, s.depth, packed);
-    const C* b = packs_in_tiles_ ? packed : b_packed_ + (s.col + c) * depth_ + s.begin * micro_.nr;
+      pack_lines(b_, b_cols_.from(s.col + c), b_rows_.from(k0_ + s.begin), used, micro_.nr, s.depth, packed);
+    const C* b =
+        packs_in_tiles_ ? packed : b_packed_ + (s.col + c) * steps(depth_) + steps(s.begin) * micro_.nr;
     if (here) b = reinterpret_cast<const C*>(b_) + (k0_ + s.begin) * b_row_ + s.col + c;
     if (a_in_place_) return rows_in_place(s, used, b, to, ld);
     for (std::int64_t r = 0; r < s.rows; r += micro_.mr, to += micro_.mr * ld) {
-      const C* const a =
-          a_in_tiles_ ? packed + r * s.depth : a_packed_ + (s.row + r) * depth_ + s.begin * micro_.mr;
-      if (s.rows - r >= micro_.mr && 2 * used > micro_.nr && !here)
+      const C* const a = a_in_tiles_ ? packed + r * steps(s.depth)
+                                     : a_packed_ + (s.row + r) * steps(depth_) + steps(s.begin) * micro_.mr;
+      if (pairs_)
+        pairs(s, std::min<std::int64_t>(s.rows - r, micro_.mr), used, a, b, to, ld);
+      else if (s.rows - r >= micro_.mr && 2 * used > micro_.nr && !here)
         micro_.run(s.depth, a, b, to, ld, s.first);
       else
         micro_.direct(std::min<std::int64_t>(s.rows - r, micro_.mr), used)(
             s.depth, a, 1, micro_.mr, b, here ? b_row_ : micro_.nr, to, ld, s.first, here && r == 0);
     }
+  }
+
+  void pairs(const Step& s, std::int64_t rows, std::int64_t cols, const C* a, const C* b, C* to,
+             std::int64_t ld) const {
+    if constexpr (std::is_same_v<C, float>)
+      pairs_->sums[rows - 1][2 * cols > micro_.nr](steps(s.depth), reinterpret_cast<const std::uint32_t*>(a),
+                                                   reinterpret_cast<const std::uint32_t*>(b), to, ld,
+                                                   s.first);
   }
 
   /// All columns of a tile that are windows. `memory`: of windows_->memory() elements.
@@ -474,6 +499,7 @@ class Product {
   const Matmul& call_;
   const Way way_;
   const WindowColumns<T>* const windows_;  // null: columns are packed, or adjacent at equal distances
+  const PairMicro* const pairs_;           // panels have pairs of bfloat16
   bool packs_in_tiles_;                    // panels of b, each where it is used
   bool a_in_tiles_;                        // panels of a, likewise
   const Micro<C>& micro_;
@@ -487,35 +513,12 @@ class Product {
   C* sums_ = nullptr;
 };
 
-bool empty(const Matmul& call) { return call.m == 0 || call.n == 0 || batches(call) == 0; }
-
-/// Elements from the first matrix of a stack to its matrix number `index`.
-std::int64_t batch_offset(const Matmul& call, const library::MatrixStack& stack, std::int64_t index) {
-  std::int64_t offset = 0;
-  for (int i = call.batch_rank - 1; i >= 0; --i) {
-    offset += index % call.batch[i] * stack.batch_strides[i];
-    index /= call.batch[i];
-  }
-  return offset;
-}
-
-/// Whether threads take whole products (many small ones) instead of sharing each.
-bool split_batches(const Matmul& call) {
-  constexpr double kSharedWork = 1 << 25;
-  const double work = static_cast<double>(call.m) * static_cast<double>(call.n) * static_cast<double>(call.k);
-  const std::int64_t count = batches(call);
-  // Of few rows a thread reads its own matrices from their beginning to their end.
-  const bool few = call.m <= kFewRows && count % thread_count() == 0;
-  return count > 1 && (count >= 4 * thread_count() || few || work < kSerialWork) && work < kSharedWork;
-}
-
 /// Columns of a tile of windows: sums of few rows stay in the first cache, and there are tiles for all
 /// threads.
 std::int64_t window_tile(const Matmul& call) {
   constexpr std::int64_t kMost = 2048, kLeast = 64, kSums = 4096;
   std::int64_t cols = std::clamp(kSums / call.m / kLeast * kLeast, kTileCols, kMost);
-  const double work = static_cast<double>(call.m) * static_cast<double>(call.n) * static_cast<double>(call.k);
-  if (work < kSerialWork || split_batches(call)) return cols;
+  if (multiply_adds(call) < kSerialWork || split_batches(call)) return cols;
   const std::int64_t row_tiles = (call.m + kTileRows - 1) / kTileRows;
   while (cols > kLeast && row_tiles * ((call.n + cols - 1) / cols) < 4 * thread_count()) cols /= 2;
   return cols;

@@ -19,6 +19,36 @@ inline std::int64_t batches(const Matmul& call) {
   return count;
 }
 
+inline bool empty(const Matmul& call) { return call.m == 0 || call.n == 0 || batches(call) == 0; }
+
+/// Elements from the first matrix of a stack to its matrix number `index`.
+inline std::int64_t batch_offset(const Matmul& call, const library::MatrixStack& stack, std::int64_t index) {
+  std::int64_t offset = 0;
+  for (int i = call.batch_rank - 1; i >= 0; --i) {
+    offset += index % call.batch[i] * stack.batch_strides[i];
+    index /= call.batch[i];
+  }
+  return offset;
+}
+
+inline constexpr double kSerialWork = 600e3;  // multiply-adds below which threads do not pay
+
+/// Of one product of two matrices.
+inline double multiply_adds(const Matmul& call) {
+  return static_cast<double>(call.m) * static_cast<double>(call.n) * static_cast<double>(call.k);
+}
+
+/// Whether threads take whole products (many small ones) instead of sharing each.
+inline bool split_batches(const Matmul& call) {
+  constexpr double kSharedWork = 1 << 25;
+  constexpr std::int64_t kFewRows = 16;  // of products that take the time of reading b
+  const double work = multiply_adds(call);
+  const std::int64_t count = batches(call);
+  // Of few rows a thread reads its own matrices from their beginning to their end.
+  const bool few = call.m <= kFewRows && count % thread_count() == 0;
+  return count > 1 && (count >= 4 * thread_count() || few || work < kSerialWork) && work < kSharedWork;
+}
+
 inline std::int64_t round_up(std::int64_t n, std::int64_t to) { return (n + to - 1) / to * to; }
 
 /// A matrix times a column as a row times a matrix where operands lie at offsets: epilogues of vectors run
