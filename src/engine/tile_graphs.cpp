@@ -104,6 +104,8 @@ class Maker {
 
   /// The products of each pair.
   void set_tiles(std::vector<NodeId> scores) { scores_ = std::move(scores); }
+  /// Matrices in memory whose rows are apart are laid out like scores, whose columns are `pitch` apart.
+  void turn(std::int64_t pitch) { pitch_ = pitch; }
   /// Masks choose their first operand.
   void leave_out(const std::vector<TermId>& masks) { left_out_ = masks; }
 
@@ -131,6 +133,8 @@ class Maker {
       case Term::Kind::Statistic: return line(Role::Statistic, t.index);
       case Term::Kind::Memory: {
         const plan::MatrixMemory& m = a_.memory[static_cast<std::size_t>(t.index)];
+        if (pitch_ != 0 && plan::lies_across(t, m))
+          return leaf(Role::Turned, t.index, m.dtype, d, {pitch_, 1}, kLineAlignment);
         std::vector<std::int64_t> strides(2, m.column);
         strides[static_cast<std::size_t>(row_axis_)] = m.row;
         return leaf(Role::Memory, t.index, m.dtype, d, strides, static_cast<std::uint32_t>(size_of(m.dtype)));
@@ -182,6 +186,7 @@ class Maker {
   std::vector<NodeId> known_;   // by term
   std::vector<NodeId> scores_;  // by product
   std::vector<TermId> left_out_;
+  std::int64_t pitch_ = 0;  // 0: matrices are read where they lie
   TileGraph out_;
 };
 
@@ -216,6 +221,7 @@ TileGraph step_graph(const plan::Attention& a, const std::vector<DType>& slot_ty
   Maker m(a, slot_types, 1, rows, columns);
   const auto row = m.dims(true, false), full = m.dims(true, true);
   m.set_tiles({m.leaf(Role::Scores, 0, f32, full, {tile_rows, 1}, kLineAlignment)});
+  m.turn(tile_rows);
   if (whole) m.leave_out(a.masks);
   const bool scaled = a.t != kNoTerm;
   const Exponentials e = scaled ? exponentials(m, a) : Exponentials{ir::kNoNode, ir::kNoNode};

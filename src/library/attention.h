@@ -30,6 +30,7 @@ struct TileBuffer {
     SumAfter,
     Scale,      // what earlier sums are multiplied by
     Memory,     // AttentionCall::memory[index]
+    Turned,     // the same of a tile of a CPU, laid out like the scores
     Products,   // finish: sums of weights times v, element (width, row)
     Result,     // finish: the rows of the second product
     RowResult,  // finish: AttentionCall::row_results[index]

@@ -57,6 +57,12 @@ struct MatrixMemory {
   std::vector<Alias::Position> positions;
 };
 
+/// Whether a term reads elements of both i and j, those of a row side by side: a CPU's tiles, whose columns
+/// lie side by side, turn them first.
+inline bool lies_across(const Term& t, const MatrixMemory& m) {
+  return t.along_rows && t.along_columns && m.column == 1 && m.row != 0 && m.row != 1;
+}
+
 struct PairTerms {
   std::int64_t batch = 1, rows = 0, columns = 0;  // i counts rows, j columns
   std::vector<MatrixMemory> memory;  // what terms read: (i, j), strides of 0 where it does not depend on one

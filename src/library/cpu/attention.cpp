@@ -45,6 +45,7 @@ class Attending {
                    round_up(width * c_.tile_rows, 16) +
                    (3 + 2 * static_cast<std::int64_t>(a_.sums.size())) * round_up(c_.tile_rows, 16) +
                    round_up(c_.local_bytes, 64) / 4;
+    find_turned();
     flag_bytes_ = round_up(together_ * column_tiles_, 64);
   }
 
@@ -74,6 +75,19 @@ class Attending {
   }
 
  private:
+  /// Matrices in memory that the kernels of a tile read as the scores lie.
+  void find_turned() {
+    turned_.assign(a_.memory.size(), -1);
+    for (const plan::Term& t : a_.terms) {
+      if (t.kind != plan::Term::Kind::Memory) continue;
+      const auto index = static_cast<std::size_t>(t.index);
+      if (turned_[index] >= 0 || !plan::lies_across(t, a_.memory[index])) continue;
+      turned_[index] = unit_floats_;
+      const auto bytes = static_cast<std::int64_t>(size_of(a_.memory[index].dtype));
+      unit_floats_ += round_up(c_.tile_columns * c_.tile_rows * bytes, 64) / 4;
+    }
+  }
+
   /// Matrices of the batch that share k and v share what is packed of them.
   void find_packs() {
     std::map<std::pair<std::int64_t, std::int64_t>, std::int64_t> known;
@@ -133,7 +147,7 @@ class Attending {
     float* max[2];
     float* sums[2];
     float* scale;
-    std::byte* local;
+    std::byte *local, *memory;
     int now = 0;  // which of the two has the values so far
     bool any = false;
   };
@@ -144,6 +158,7 @@ class Attending {
     u.row0 = block * c_.tile_rows;
     u.rows = std::min(c_.tile_rows, a_.rows - u.row0);
     float* at = reinterpret_cast<float*>(workspace_) + together_ * pack_floats_ + slot * unit_floats_;
+    u.memory = reinterpret_cast<std::byte*>(at);
     const auto take = [&](std::int64_t n) {
       float* const here = at;
       at += round_up(n, 16);
@@ -231,6 +246,7 @@ class Attending {
     const float* const k = packed_k(pack_number);
     for (std::int64_t j = 0; j < columns; j += mr)
       micro_.run(a_.depth, k + (j0 + j) * a_.depth, u.q, u.scores + j * ld, ld, true);
+    turn(u, j0, columns);
     run_kernels(c_.step[u.rows < ld][columns < c_.tile_columns][is_whole(u, j0, columns)], u, j0);
     if (a_.t != plan::kNoTerm && u.any) rescale(u);
     u.now ^= 1;
@@ -238,6 +254,26 @@ class Attending {
     for (std::int64_t d = 0; d < a_.width; d += mr)
       micro_.run(columns, v + d * a_.columns, u.weights, u.products + d * ld, ld, !u.any);
     u.any = true;
+  }
+
+  std::byte* turned(const Unit& u, std::size_t index) const { return u.memory + turned_[index] * 4; }
+
+  /// The tile's part of matrices in memory.
+  void turn(const Unit& u, std::int64_t j0, std::int64_t columns) const {
+    for (std::size_t i = 0; i < turned_.size(); ++i) {
+      if (turned_[i] < 0) continue;
+      const plan::MatrixMemory& m = a_.memory[i];
+      const auto copy = [&]<class T>(T) {
+        pack_strided(reinterpret_cast<const T*>(element(c_.memory[i], u.number, u.row0, j0)), m.row,
+                     std::int64_t{1}, u.rows, c_.tile_rows, columns, reinterpret_cast<T*>(turned(u, i)));
+      };
+      switch (size_of(m.dtype)) {  // bits of any type
+        case 1: copy(std::uint8_t{}); break;
+        case 2: copy(std::uint16_t{}); break;
+        case 4: copy(std::uint32_t{}); break;
+        default: copy(std::uint64_t{}); break;
+      }
+    }
   }
 
   void rescale(const Unit& u) const {
@@ -262,6 +298,7 @@ class Attending {
       case TileBuffer::Role::SumAfter: return u.sums[u.now ^ 1] + b.index * line;
       case TileBuffer::Role::Scale: return u.scale;
       case TileBuffer::Role::Memory: return element(c_.memory[index], u.number, u.row0, j0);
+      case TileBuffer::Role::Turned: return turned(u, index);
       case TileBuffer::Role::Products: return u.products;
       case TileBuffer::Role::Result:
         return c_.result + (u.number * a_.rows + u.row0) * a_.width * size_of(c_.result_type);
@@ -286,6 +323,7 @@ class Attending {
   std::int64_t row_blocks_ = 0, column_tiles_ = 0, together_ = 1, first_ = 0;
   std::vector<std::int64_t> packs_, pack_of_;  // the first matrix with each k and v; by matrix
   std::vector<std::int64_t> units_;
+  std::vector<std::int64_t> turned_;  // floats from a unit's memory on, by matrix; -1: read where it lies
 };
 
 class CpuAttention final : public library::AttentionRoutine {

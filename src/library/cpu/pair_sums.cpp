@@ -418,6 +418,7 @@ class Summing {
       case TileBuffer::Role::Statistic: return u.memory + statistic_at_[index];
       case TileBuffer::Role::Partial: return u.memory + partial_at_[index];
       case TileBuffer::Role::Memory: return element(c_.memory[index], u.number, u.row0, j0);
+      case TileBuffer::Role::Turned:
       case TileBuffer::Role::Local: return reinterpret_cast<std::byte*>(u.memory + local_at_) + b.index;
       case TileBuffer::Role::MaxBefore:
       case TileBuffer::Role::MaxAfter:
