@@ -107,10 +107,15 @@ class ThinProduct {
     }
     return 1;
   }
+  /// Rows so short that adding up registers takes longer than multiplying: they fill lanes of columns
+  /// instead.
+  static constexpr std::int64_t kShortest = 8, kShort = 48, kSeveral = 8;
   static std::int64_t pitch_of(std::int64_t k) { return (k + kLineLanes - 1) / kLineLanes * kLineLanes; }
 
   static bool strided(const library::MatrixStack& s) { return !s.row_offsets && !s.col_offsets; }
   static bool of_rows(const library::Matmul& call) {
+    const bool is_short = call.k >= kShortest && call.k < kShort;
+    if (is_short && call.n >= kSeveral && best_sum_level() == SumLevel::Avx512) return false;
     return call.n <= std::min(most_vectors(true), call.m) && strided(call.a) && call.a.col_stride == 1;
   }
   static bool of_columns(const library::Matmul& call) {

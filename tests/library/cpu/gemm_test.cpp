@@ -246,6 +246,16 @@ TYPED_TEST(Gemm, RowsAndColumnsAtOffsetsOnThreads) {
   for (const int run : {4, 5, 16}) check<TypeParam>(40, 230, 500, {}, 15, run);
 }
 
+TYPED_TEST(Gemm, ManyShortRowsTimesAFewColumns) {
+  for (const std::int64_t k : {5, 8, 16, 33, 47, 48})
+    for (const std::int64_t n : {7, 8, 12, 16}) {
+      check<TypeParam>(203, n, k);
+      Layout layout;
+      layout.b_transposed = true;
+      check<TypeParam>(95, n, k, layout);
+    }
+}
+
 TEST(GemmBatch, OperandsAtOffsetsThatAllBatchesShare) {
   const Config before = config();
   for (const int threads : {1, 3})
