@@ -32,17 +32,18 @@ bool CudaEmitter::shows_logarithm(const CustomMonoid& m) const {
 }
 
 /// Whether an accumulator's running values are rounded to half types at once: an approximate logarithm of
-/// their sums, none of which is less than 1, loses less than the sums have lost.
+/// their sums, which are 0 or no less than 1, loses less than the sums have lost.
 bool CudaEmitter::runs_roughly(std::uint32_t acc) const {
   const AccDecl& a = k_.accs[acc];
   if (a.monoid != Monoid::Custom || !shows_logarithm(k_.customs[a.custom])) return false;
+  const auto is_of = [&](const ExprNode& n) {
+    return (n.prim == Prim::Running || n.prim == Prim::Before) && n.imm == acc;
+  };
   int others = 0;
   for (ExprId e = 0; e < pool_.size(); ++e) {
     const ExprNode& n = pool_[e];
-    if (n.prim == Prim::Running && n.imm == acc) others += facts_.uses[e];
-    if (n.prim == Prim::Cast && is_half(n.type) && facts_.uses[e] > 0 && pool_[n.a].prim == Prim::Running &&
-        pool_[n.a].imm == acc)
-      --others;
+    if (is_of(n)) others += facts_.uses[e];
+    if (n.prim == Prim::Cast && is_half(n.type) && facts_.uses[e] > 0 && is_of(pool_[n.a])) --others;
   }
   return others == 0;
 }
