@@ -308,7 +308,8 @@ int share_rows(const Facts& f, const Target& t, std::int64_t vectors, std::int64
     return kBlock / kNarrow;
   }
   s.rows = 1;
-  return !alone && vectors >= 4 * kBlock ? kBlock : 32;
+  if (f.states > 0 || vectors < 4 * kBlock) return 32;
+  return alone ? kBlock / 2 : kBlock;  // what a thread has of few rows is soon done: a block's begin counts
 }
 
 /// Columns that are read more than once: a block keeps its columns in shared memory, fewer of them where that
