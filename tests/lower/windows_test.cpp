@@ -70,6 +70,17 @@ TEST(Windows, ARollOfAnOuterAxisIsOneLoad) {
   EXPECT_EQ(lowered.text().find("in1"), std::string::npos) << lowered.text();
 }
 
+/// Guards of an outer axis become those of longer rows where narrow rows are no whole vectors.
+TEST(Windows, OddRowsThatAreMovedWholeAreRunsOfOneLongRow) {
+  for (const DType type : {DType::Int8, DType::Int16})
+    for (const Extents& dims : {Extents{2, 301, 131}, Extents{301, 3, 43}}) {
+      GraphBuilder b;
+      const NodeId x = b.leaf(type, dims);
+      b.root(b.op(Op::negative, {roll(b, x, dims[0] == 2 ? 1 : 0, 120)}));
+      EXPECT_TRUE(tested(b));
+    }
+}
+
 /// A pad around a roll: neither place is there behind the border.
 TEST(Windows, ARollInsideAPad) {
   for (const DType type : kTypes) {
