@@ -7,10 +7,29 @@
 #include "lower/region_lowering.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <tuple>
 #include <utility>
 
 namespace kiln::lower {
+namespace {
+
+/// The groups around columns along which results lie closer than along the columns.
+std::vector<int> groups_beside(const Pulled& p, const std::vector<Group>& groups,
+                               const std::vector<int>& outer, int column) {
+  const auto step = [&](const Index& at, int g) {
+    return std::abs(at.coef(groups[static_cast<std::size_t>(g)].last));
+  };
+  std::vector<int> beside;
+  for (const int g : outer)
+    if (std::ranges::any_of(p.outputs, [&](const Pulled::Output& o) {
+          return step(o.at, g) > 0 && step(o.at, g) < step(o.at, column);
+        }))
+      beside.push_back(g);
+  return beside;
+}
+
+}  // namespace
 
 void RegionLowering::declare_chunks() {
   chunks_ = reduces_tiles()
@@ -59,10 +78,19 @@ std::pair<Range, std::int64_t> RegionLowering::enter_columns(E item, E block_len
   const std::vector<int> columns = column_groups();
   std::vector<int> outer = kept_groups({s_.tile_axis});
   std::erase_if(outer, [&](int g) { return std::find(columns.begin(), columns.end(), g) != columns.end(); });
-  const std::int64_t blocks = ceil_div(product(columns), s_.block);
+  const std::int64_t blocks = ceil_div(product(columns), s_.block), items = product(outer) * blocks;
+  std::vector<int> beside;
+  if (target_.gpu && s_.form == Form::Columns && s_.tile == 1)
+    beside = groups_beside(p_, groups_, outer, columns.back());
+  if (!beside.empty()) {  // blocks that write into the same lines follow each other
+    const auto [q, r] = divide_with_rest(item, size(kRepeats, product(beside)));
+    decompose(r, beside);
+    std::erase_if(outer, [&](int g) { return std::ranges::find(beside, g) != beside.end(); });
+    item = q;
+  }
   const E block = block_of(item, outer, blocks),
           whole = columns.size() == 1 ? extent(columns.front()) : size(kRunExtent, product(columns));
-  return {block_range(block, block_length, whole), product(outer) * blocks};
+  return {block_range(block, block_length, whole), items};
 }
 
 /// Fills the body for the rows of a group, whose chunks are combined with each other: one row, or with

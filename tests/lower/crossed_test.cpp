@@ -88,5 +88,17 @@ TEST(Crossed, NotWhereTilesWouldBringNothing) {
   EXPECT_FALSE(made(alone).second);
 }
 
+/// Columns whose results lie apart: the blocks at one place of them, whose results lie beside each other,
+/// follow each other.
+TEST(Crossed, ResultsBesideEachOtherAreMadeOneAfterTheOther) {
+  GraphBuilder b;
+  const NodeId x = b.leaf(DType::Int32, {9, 3, 70000});
+  b.root(b.reduce(Op::reduce_sum, b.permute(x, {2, 0, 1}), 4));
+  const LoweredGraph lowered = checked(b, {gpu()}).front();
+  EXPECT_EQ(lowered.forms, std::vector{Form::Columns});
+  EXPECT_NE(lowered.text().find("let x0: i64 = indexdiv(i0, p1)\n  let x1: i64 = x0 * p3"), std::string::npos)
+      << lowered.text();
+}
+
 }  // namespace
 }  // namespace kiln::lower
