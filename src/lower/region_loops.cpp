@@ -13,6 +13,7 @@
 
 namespace kiln::lower {
 namespace {
+constexpr std::int64_t kSector = 32;             // bytes that memory is written by
 constexpr std::int64_t kSharedBytes = 40 << 10;  // of a block's tiles: a block always has 48 KiB
 constexpr int kWarp = 32;                        // threads
 constexpr int kTwoQuotients = 4;  // lanes, from which two values of a quotient are fewer than one for each
@@ -517,8 +518,24 @@ void RegionLowering::build_tiles() {
   };
   const std::int64_t runs = ceil_div(product(tile_rows_), s_.run),
                      blocks = ceil_div(product(together), s_.block);
-  const auto [position, run] = divide_with_rest(var(grid.var), size(kRuns, runs));
-  const E block = block_of(position, outer, blocks);
+  // Where results' rows are no whole sectors of memory, tiles that write parts of one follow each other, so
+  // that the second cache joins them.
+  const bool parts =
+      target_.gpu && blocks > 1 && std::ranges::any_of(p_.outputs, [&](const Pulled::Output& o) {
+        return product(together) * size_of(g_[o.node].dtype) % kSector != 0;
+      });
+  const E inner = parts ? size(kBlocks, blocks) : size(kRuns, runs);
+  const auto [position, tile] = divide_with_rest(var(grid.var), inner);
+  E run = tile, block = tile;
+  if (!parts) {
+    block = block_of(position, outer, blocks);
+  } else if (outer.empty()) {
+    run = position;
+  } else {
+    const auto [rest, at] = divide_with_rest(position, size(kRuns, runs));
+    decompose(rest, outer);
+    run = at;
+  }
   const Range rows = range_of(run, s_.run, extent_of(tile_rows_, kTileRows));
   const Range columns = range_of(block, s_.block, extent_of(together, kRunExtent));
   stage_tile(grid.body, rows, columns, together);

@@ -9,6 +9,30 @@
 #include <utility>
 
 namespace kiln::lower {
+namespace {
+
+/// Parts of a map's points, each behind the one before, whose blocks read the same sectors of memory: an
+/// operand's elements along the last group lie apart, and those of another part between them. 0: there are
+/// none, or a GPU's second cache still has the sectors.
+std::int64_t parts_between(const plan::Graph& g, const Pulled& p, const std::vector<Group>& groups,
+                           const std::vector<int>& together) {
+  constexpr std::int64_t kSector = 32, kKept = std::int64_t{16} << 20;  // bytes
+  std::int64_t parts = 1, found = 0;
+  for (const int group : together) {
+    const Group &other = groups[static_cast<std::size_t>(group)], &last = groups.back();
+    parts *= other.extent;
+    for (const Entry& e : p.entries) {
+      if (e.kind != Entry::Kind::Load || p.space.jumps(e.index)) continue;
+      const std::int64_t step = std::abs(e.index.coef(other.last)), along = std::abs(e.index.coef(last.last)),
+                         size = size_of(g[e.node].dtype);
+      if (step > 0 && step < along && step * size < kSector && g[e.node].numel * size / parts > kKept)
+        found = parts;
+    }
+  }
+  return found;
+}
+
+}  // namespace
 
 /// Outer groups along which an operand repeats that a GPU's second cache would lose before it is read again:
 /// too much passes through it meanwhile.
@@ -80,6 +104,14 @@ void RegionLowering::build_map() {
   std::int64_t items = product(outer) * blocks;
   E item = outer.empty() ? block_in_turn(var(grid.var), together, product({together.front()}), items)
                          : var(grid.var);
+  if (const std::int64_t parts =
+          target_.gpu && outer.empty() && items == blocks ? parts_between(g_, p_, groups_, together) : 0;
+      parts > 1) {
+    const std::int64_t each = ceil_div(items, parts);
+    const auto [q, r] = divide_with_rest(item, size(kRepeats, parts));
+    items = parts * each;
+    item = r * size(kBlocks, each) + q;
+  }
   std::vector<int> repeats = target_.gpu ? groups_of_repeats(outer) : std::vector<int>();
   if (target_.gpu && repeats.empty() && outer.size() == 1 &&
       reads_far_apart({outer.front(), together.front()}))

@@ -145,6 +145,30 @@ TEST(Lower, OnAGpuTilesMayBeNarrow) {
   EXPECT_EQ(check_gpu(b), std::vector{Form::Tiles});
 }
 
+/// Tiles that write parts of the same sectors of memory follow each other.
+TEST(Lower, OnAGpuTilesGoAlongRowsThatAreNoWholeSectors) {
+  for (const std::int64_t row : {200, 203}) {
+    GraphBuilder b;
+    b.root(b.op(Op::negative, {b.permute(b.leaf(DType::Int32, {row, 300}), {1, 0})}));
+    const LoweredGraph on_gpu = checked(b, {gpu_target(132)}).front();
+    EXPECT_EQ(on_gpu.forms, std::vector{Form::Tiles});
+    const std::string columns = "let x1: i64 = (i0 - (x0 * p1)) * 64";
+    EXPECT_EQ(on_gpu.text().find(columns) != std::string::npos, row == 203) << on_gpu.text();
+  }
+}
+
+/// A last axis too short for tiles: blocks that read the same sectors follow each other, where the second
+/// cache would lose these meanwhile.
+TEST(Lower, OnAGpuPartsBetweenWhichOperandsLieTakeTurns) {
+  for (const std::int64_t row : {5, 2100000}) {
+    GraphBuilder b;
+    b.root(b.op(Op::negative, {b.permute(b.leaf(i64, {row, 3}), {1, 0})}));
+    const LoweredGraph on_gpu = checked(b, {gpu_target(132)}).front();
+    EXPECT_EQ(on_gpu.text().find("let x0: i64 = indexdiv(i0, p1)") != std::string::npos, row > 5)
+        << on_gpu.text();
+  }
+}
+
 TEST(Lower, TilesTakeSeveralShortAxesTogether) {
   GraphBuilder b;
   const NodeId x = b.leaf(DType::Int32, {2, 3, 4, 2, 3, 2, 2, 4});
