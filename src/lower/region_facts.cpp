@@ -326,7 +326,12 @@ void RegionLowering::choose() {
   s_ = std::get<schedule::Schedule>(answer);
   if (const schedule::ScheduleHook hook = schedule::schedule_hook()) [[unlikely]]
     hook(f, s_);
-  if (variants_) {
+  const bool untiled = variants_ && std::ranges::count(*variants_, FusionVariant::Untiled) > 0;
+  if (!untiled) pairs_ = PairsLowering(*this).find();
+  if (pairs_) {  // by the main loop's tiles, which are no schedule's
+    s_ = {.form = Form::Nest};
+    if (variants_) out_.alternatives = {FusionVariant::Untiled};
+  } else if (variants_) {
     out_.alternatives = schedule::alternatives(f, target_, s_, *variants_);
     for (std::span<const FusionVariant> v = *variants_; !v.empty(); v = v.first(v.size() - 1))
       if (const auto other = schedule::varied(v, f, target_, s_)) {
@@ -337,8 +342,6 @@ void RegionLowering::choose() {
   if (!target_.gpu && s_.form == Form::Flat && makes_indices(g_, p_))
     s_.block = std::min(s_.block, kCountedBlock);
   if (s_.form != Form::Rows) s_.batch = 0;
-  if (!variants_ || variants_->empty()) pairs_ = PairsLowering(*this).find();
-  if (pairs_) s_ = {.form = Form::Nest};
   out_.most_blocks = target_.gpu ? schedule::rows_under_way(f, target_, s_) : 0;
 }
 
