@@ -93,8 +93,8 @@ struct Case {
   std::function<Tensor(const Tensor&)> program;
 };
 
-/// How near the first rows are to all rows.
-Tensor nearness(const Tensor& x) { return sum(abs(x.reshape({-1, 1, x.shape()[1]}) - x(range(0, 128))), 2); }
+/// How near the rows of x are to the columns of y.
+Tensor nearness(const Tensor& x, const Tensor& y) { return sum(abs(x.reshape({-1, x.dim(1), 1}) - y), 1); }
 
 std::vector<Case> cases() {
   using V = FusionVariant;
@@ -124,7 +124,10 @@ std::vector<Case> cases() {
       {V::LargerBlocks, {more << 14}, kF32, [](const Tensor& x) { return tanh(sin(tanh(exp(cos(x))))); }},
       {V::KnownSizes, {300, 40}, kF32, [](const Tensor& x) { return argmax(x, 0); }},
       {V::KnownSizes, {6, 30, 20}, kF32, [](const Tensor& x) { return x - max(x, {0, 2}, true); }},
-      {V::Untiled, {more << 9, 8}, kF32, nearness},
+      {V::Untiled,
+       {more << 9, 8},
+       kF32,
+       [](const Tensor& x) { return nearness(x, x(range(0, 128)).reshape({8, 128})); }},
       {V::KnownSizes, {5, 40, 40}, kF32, [](const Tensor& x) { return sum(max(x, 2), 1); }},
   };
 }
@@ -158,8 +161,8 @@ TEST_F(GpuVariants, OfEveryProgramComputeTheSame) {
 
 TEST_F(GpuVariants, NestsOverPairsKeepTheirMainLoop) {
   if (!cuda::computes()) GTEST_SKIP() << "kernels do not run on this driver";
-  const Tensor x = numbers({std::max(1, cuda::device(0).sm_count / 4) << 9, 8});
-  const Program program = [&] { return std::vector<Tensor>{nearness(x)}; };
+  const Tensor x = numbers({std::max(1, cuda::device(0).sm_count / 4) << 9, 8}), y = numbers({8, 128});
+  const Program program = [&] { return std::vector<Tensor>{nearness(x, y)}; };
   const Ran first = run(program, FusionVariant::Default);
   EXPECT_EQ(run(program, FusionVariant::FewerThreads).kernels, first.kernels);
   EXPECT_EQ(run(program, FusionVariant::KnownSizes).kernels, first.kernels);
