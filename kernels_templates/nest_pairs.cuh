@@ -5,15 +5,17 @@
 
 /// What a thread loads of both operands.
 struct NestOperands {
-  NestRuns<Config::kRows, Config::kXRun, Config::kXByK> x;
-  NestRuns<Config::kColumns, Config::kYRun, Config::kYByK> y;
+  typedef NestMade<decltype(x_values)>::type X;
+  typedef NestMade<decltype(y_values)>::type Y;
+  NestRuns<X, Config::kRows, Config::kXRun, Config::kXByK> x;
+  NestRuns<Y, Config::kColumns, Config::kYRun, Config::kYByK> y;
 
   __device__ __forceinline__ void load(const Args& args, int row, int column, int step) {
     const NestShape& shape = args.shape;
     x.load(row, shape.rows, step, shape.depth,
-           [&](int i, int k, float(&made)[1][Config::kXRun]) { x_values(args, i, k, made); });
+           [&](int i, int k, X(&made)[1][Config::kXRun]) { x_values(args, i, k, made); });
     y.load(column, shape.columns, step, shape.depth,
-           [&](int j, int k, float(&made)[1][Config::kYRun]) { y_values(args, j, k, made); });
+           [&](int j, int k, Y(&made)[1][Config::kYRun]) { y_values(args, j, k, made); });
   }
   __device__ __forceinline__ void put(NestStage& to) const {
     x.put(to.x);
@@ -64,9 +66,10 @@ __device__ __forceinline__ void run_nest(const Args& args) {
   __shared__ NestStage stages[2];
   const NestShape& shape = args.shape;
   const NestPlace at(shape);
-  const int tiles = (shape.columns + Config::kColumns - 1) / Config::kColumns,
-            begin = int(int64(tiles) * at.part / shape.parts) * Config::kColumns,
-            stop = int(int64(tiles) * (at.part + 1) / shape.parts) * Config::kColumns;
+  const int tiles = (shape.columns + Config::kColumns - 1) / Config::kColumns, each = tiles / shape.parts,
+            more_of = tiles - each * shape.parts,
+            begin = (each * at.part + min_of(at.part, more_of)) * Config::kColumns,
+            stop = begin + (each + (at.part < more_of ? 1 : 0)) * Config::kColumns;
   NestOperands next;
   NestRows rows;
   rows.begin();

@@ -9,7 +9,8 @@
 // of kPart steps, so that sums of many are as exact as those of few; kStart, the bits r begins with; kWidth
 // is 1, the length of all arrays that are not mentioned.
 //
-//   void x_values(args, i, k, made)          made: kXRun values of x, adjacent along k or, without kXByK, i
+//   void x_values(args, i, k, made)          made: kXRun values of x, adjacent along k or, without kXByK, i;
+//                                            floats, or halves that nobody asked for as floats before
 //   void y_values(args, j, k, made)          the same of y and kYRun
 //   float combined(args, k, given)           given: x, y, and r so far; an extreme's next value
 //
@@ -65,12 +66,50 @@ __device__ __forceinline__ void load_of_tile(float (&to)[Each], const float* lin
   }
 }
 
+/// What a hook makes: floats, or halves as they were loaded.
+template <class Hook>
+struct NestMade;
+template <class T, int Run>
+struct NestMade<void(const Args&, int, int, T (&)[1][Run])> {
+  typedef T type;
+};
+
+/// A run of what a hook makes, kept as it was loaded: who asks for the floats of halves, or for halves of a
+/// word, waits for the load.
+template <class Made, int Run, bool Words = sizeof(Made) == 2 && Run % 2 == 0>
+struct NestRun {
+  Made values[Run];
+
+  __device__ __forceinline__ void keep(const Made (&made)[1][Run]) {
+#pragma unroll
+    for (int q = 0; q < Run; ++q) values[q] = made[0][q];
+  }
+  __device__ __forceinline__ float at(int q) const {
+    if constexpr (sizeof(Made) == 2)
+      return to_float(values[q]);
+    else
+      return values[q];
+  }
+};
+template <class Made, int Run>
+struct NestRun<Made, Run, true> {
+  uint32 words[Run / 2];
+
+  __device__ __forceinline__ void keep(const Made (&made)[1][Run]) {
+#pragma unroll
+    for (int w = 0; w < Run / 2; ++w) words[w] = made[0][2 * w].bits | uint32(made[0][2 * w + 1].bits) << 16;
+  }
+  __device__ __forceinline__ float at(int q) const {
+    return to_float(Made{uint16(words[q / 2] >> q % 2 * 16)});
+  }
+};
+
 /// What a thread loads of an operand for the next steps along k: runs of `Run` values that are adjacent along
 /// k (ByK), or along the operand's other axis, of which a tile has `All`.
-template <int All, int Run, bool ByK>
+template <class Made, int All, int Run, bool ByK>
 struct NestRuns {
   static constexpr int kRuns = All * kDepth / Run, kCount = (kRuns + kThreads - 1) / kThreads;
-  float values[kCount][1][Run];
+  NestRun<Made, Run> values[kCount];
 
   static __device__ __forceinline__ int line(int n) {
     const int at = n * kThreads + int(threadIdx.x);
@@ -84,9 +123,12 @@ struct NestRuns {
   template <class Get>
   __device__ __forceinline__ void load(int first, int lines, int k, int depth, const Get& get) {
 #pragma unroll
-    for (int n = 0; n < kCount; ++n)
+    for (int n = 0; n < kCount; ++n) {
+      Made made[1][Run];
       get(min_of(first + line(n), lines - (ByK ? 1 : Run)), min_of(k + step(n), depth - (ByK ? Run : 1)),
-          values[n]);
+          made);
+      values[n].keep(made);
+    }
   }
   template <int Pitch>
   __device__ __forceinline__ void put(float (&to)[kDepth][Pitch]) const {
@@ -96,11 +138,11 @@ struct NestRuns {
       if constexpr (!ByK && Run == kWords) {
         Words<Run> words;
 #pragma unroll
-        for (int q = 0; q < Run; ++q) words.at[q] = values[n][0][q];
+        for (int q = 0; q < Run; ++q) words.at[q] = values[n].at(q);
         words_at<Run>(&to[step(n)][line(n)]) = words;
       } else {
 #pragma unroll
-        for (int q = 0; q < Run; ++q) to[step(n) + (ByK ? q : 0)][line(n) + (ByK ? 0 : q)] = values[n][0][q];
+        for (int q = 0; q < Run; ++q) to[step(n) + (ByK ? q : 0)][line(n) + (ByK ? 0 : q)] = values[n].at(q);
       }
     }
   }

@@ -295,7 +295,14 @@ kernel::Hook PairsLowering::side_hook(const char* name, EntryId side, int group,
   E& at = r_.axis_[static_cast<std::size_t>(by_k ? r_.pairs_->step : group)];
   at = at + r_.var(v.var);
   r_.body_ = &v.body;
-  v.body.push_back({Stmt::Kind::Store, h.buffers.back(), r_.var(v.var).id, r_.build(side).id});
+  E value = r_.build(side);
+  // Halves become floats on their way to shared memory: who converts them here waits for them.
+  if (const ExprNode made = value.node(); made.prim == Prim::Cast)
+    if (const E loaded{value.pool, made.a}; is_half(loaded.type())) {
+      value = loaded;
+      r_.k_.buffers[h.buffers.back()] = {BufferDecl::Role::Out, loaded.type(), 2};
+    }
+  v.body.push_back({Stmt::Kind::Store, h.buffers.back(), r_.var(v.var).id, value.id});
   h.body.push_back(r_.loop(std::move(v)));
   r_.s_.lanes = 1;
   return h;

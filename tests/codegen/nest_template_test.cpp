@@ -98,6 +98,16 @@ TEST(NestTemplates, ResultsOfPairsAreStored) {
   EXPECT_FALSE(Distances(1 << 16, 40, 1000).lowered(75).kernel.main_loop);
 }
 
+/// A hook that made floats of halves would wait for them, before the steps at hand are combined.
+TEST(NestTemplates, HalvesAreKeptAsTheyAreLoaded) {
+  for (const DType type : {DType::Float32, DType::Float16, DType::BFloat16}) {
+    const lower::Lowered l = Nearest(1 << 16, 40, 1000, type).lowered();
+    kernel::verify(l.kernel);
+    for (const std::size_t side : {0, 1})
+      EXPECT_EQ(l.kernel.buffers[l.kernel.main_loop->hooks[side].buffers[0]].dtype, type);
+  }
+}
+
 TEST(NestTemplates, SizesAreNoPartOfTheKey) {
   const Hash128 key = kernel::hash(Nearest(1 << 16, 40, 1024).lowered().kernel);
   EXPECT_EQ(key, kernel::hash(Nearest(1 << 16, 56, 4096).lowered().kernel));
