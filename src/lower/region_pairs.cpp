@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <span>
 
 namespace kiln::lower {
 namespace {
@@ -54,29 +55,35 @@ struct Across {
 };
 constexpr Across kAcross[] = {{16, 8, 1.0}, {16, 7, 1.03}, {8, 8, 1.06}, {8, 5, 1.12},
                               {4, 9, 1.12}, {8, 4, 1.2},   {4, 4, 1.3}};
+/// The same of sums that are made of parts, of which a thread has twice as many.
+constexpr Across kAcrossParts[] = {{16, 4, 1.0}, {8, 5, 1.05}, {8, 4, 1.1}, {4, 4, 1.2}};
 
 /// The tile that so many columns fill best.
-const Across& across(std::int64_t columns) {
+const Across& across(std::int64_t columns, bool cut) {
   const auto time = [&](const Across& a) {
     const std::int64_t tile = std::int64_t{a.threads} * a.each;
     return static_cast<double>(ceil_div(columns, tile) * tile) * a.time;
   };
-  return *std::ranges::min_element(kAcross, {}, time);
+  const std::span<const Across> all = cut ? std::span<const Across>(kAcrossParts) : kAcross;
+  return *std::ranges::min_element(all, {}, time);
 }
 
-/// Threads of a block: large tiles read each element the fewest times.
+/// Threads of a block: large tiles read each element the fewest times. Results that are stored had better be
+/// many blocks', of which some store while others combine.
 int block_of(const NestOfPairs& n, std::int64_t rows) {
-  return n.threads == kAcross[0].threads && n.each == kAcross[0].each && rows >= kManyRows ? 2 * kThreads
-                                                                                           : kThreads;
+  const bool widest = n.threads == kAcross[0].threads && n.each == kAcross[0].each;
+  return widest && !n.kept.empty() && rows >= kManyRows ? 2 * kThreads : kThreads;
 }
 std::int64_t tile_rows(const NestOfPairs& n, std::int64_t rows) {
   return std::int64_t{kEachRow} * block_of(n, rows) / n.threads;
 }
 std::int64_t tile_columns(const NestOfPairs& n) { return std::int64_t{n.threads} * n.each; }
-/// Blocks on a multiprocessor: sums of parts take more registers, and so do several reductions.
+/// Blocks on a multiprocessor, as many as registers allow: several reductions take more.
 int resident(const NestOfPairs& n, std::int64_t rows) {
-  const bool many = n.kept.size() > 1 || (n.cut && n.each == kAcross[0].each);
-  return block_of(n, rows) > kThreads ? (many ? 1 : 2) : many ? 2 : 3;
+  constexpr int kFew = 4;  // columns of a thread
+  const bool few = n.each <= kFew, several = n.kept.size() > 1;
+  const int blocks = several && !n.cut ? 2 : several || (n.cut && !few) ? 3 : few && n.kept.empty() ? 5 : 4;
+  return blocks * kThreads / block_of(n, rows);
 }
 
 /// In how many parts columns are best dealt to blocks, so that all multiprocessors have work to the end.
@@ -208,7 +215,12 @@ bool PairsLowering::find_reductions(NestOfPairs& nest) const {
 /// False where there is too little work for the tiles of all multiprocessors.
 bool PairsLowering::choose_tile(NestOfPairs& nest) const {
   const std::int64_t rows = extent(nest.row), columns = extent(nest.column), steps = extent(nest.step);
-  const Across& tile = across(columns);
+  const Entry& made = entry(entry(nest.r).in[0]);
+  const bool product =
+      made.kind == Entry::Kind::Op && r_.g_[made.node].op == Op::multiply;  // as libraries add
+  nest.cut =
+      !product && ir::info(r_.op_of(r_.reduction(nest.r))).fold == ir::Fold::Sum && steps > kAddedAsOne;
+  const Across& tile = across(columns, nest.cut);
   nest.threads = tile.threads;
   nest.each = tile.each;
   if (stores_pairs() && nest.each % kStoredAsOne == 0) nest.store = stored_as_one(nest);
@@ -218,11 +230,6 @@ bool PairsLowering::choose_tile(NestOfPairs& nest) const {
   if (5 * rows < 3 * blocks * tile_rows(nest, rows) || blocks * tiles < processors ||
       columns < kLeastColumns || steps < kLeastSteps)
     return false;
-  const Entry& made = entry(entry(nest.r).in[0]);
-  const bool product =
-      made.kind == Entry::Kind::Op && r_.g_[made.node].op == Op::multiply;  // as libraries add
-  nest.cut =
-      !product && ir::info(r_.op_of(r_.reduction(nest.r))).fold == ir::Fold::Sum && steps > kAddedAsOne;
   nest.parts = parts_of(blocks, tiles, processors * resident(nest, rows));
   return true;
 }
