@@ -158,6 +158,18 @@ template <class T>
 __device__ __forceinline__ T base_of(T greatest) {
   return greatest - greatest == 0 ? greatest : T(0);
 }
+/// The parts of N values.
+template <class Op, int N, class T>
+__device__ __forceinline__ Pair<T, T> with(const T (&x)[N]) {
+  T most = x[0];
+#pragma unroll
+  for (int i = 1; i < N; ++i) most = greatest(most, x[i]);
+  const T base = base_of(most);
+  T sum = Op::weight(x[0] - base);
+#pragma unroll
+  for (int i = 1; i < N; ++i) sum += Op::weight(x[i] - base);
+  return {most, sum};
+}
 /// The parts with N more values.
 template <class Op, int N, class T>
 __device__ __forceinline__ Pair<T, T> with(Pair<T, T> parts, const T (&x)[N]) {

@@ -108,8 +108,8 @@ struct LoopDecl {
   // Vector, where threads share it, ragged: elements by which its first vector begins before the first
   // iteration, fewer than lanes, so that vectors begin where those of memory do; or none
   ExprId early = kNoExpr;
-  bool again = false;  // Vector, of a CPU: iterations, as many as lanes or more, may be made more than once:
-                       // the last vector may begin early. Of a GPU: a quotient grows once a vector at most
+  bool again = false;  // CPU, Vector: iterations, lanes or more, may be made again: the last begins early.
+                       // GPU: a quotient grows once a vector at most; Serial: extent <= steps, loads are kept
 };
 
 /// How the threads of a GPU share a kernel. A team takes one Grid iteration at a time: every thread of it

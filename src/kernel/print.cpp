@@ -286,10 +286,10 @@ class Printer {
     std::string head = kNames[static_cast<int>(l.kind)];
     if (l.kind == LoopKind::Vector) head += cat("x", l.lanes);
     if (l.rows > 1) head += cat("/", l.rows);
-    if (l.kind == LoopKind::Serial && l.steps > 1) head += cat(" by ", l.steps);
+    if (l.kind == LoopKind::Serial && l.steps > 1) head += cat(l.again ? " of " : " by ", l.steps);
     head += cat(" i", l.var);
     if (l.kind != LoopKind::Grid) head += " < " + operand(l.extent);
-    if (l.again) head += " again";
+    if (l.again && l.kind == LoopKind::Vector) head += " again";
     if (l.early != kNoExpr) head += " early " + operand(l.early);
     for (std::size_t i = 0; i < l.accs.size(); ++i) {
       const AccDecl& a = k_.accs[l.accs[i]];

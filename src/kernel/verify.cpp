@@ -153,7 +153,8 @@ class Verifier {
     KILN_CHECK_THAT(l.rows == 1 || k_.threads.block > 0 || holds_stores(l),
                     "iterations side by side of loop ", s.target);
     KILN_CHECK_THAT(l.kind != LoopKind::Vector || !in_vector_, "a vector loop inside another");
-    KILN_CHECK_THAT(!l.again || (l.kind == LoopKind::Vector && (l.accs.empty() || k_.threads.block > 0)),
+    KILN_CHECK_THAT(!l.again || (l.kind == LoopKind::Vector && (l.accs.empty() || k_.threads.block > 0)) ||
+                        (l.kind == LoopKind::Serial && k_.threads.block > 0 && in_vector_ && l.rows == 1),
                     "iterations of loop ", s.target, " that may not be made again");
     KILN_CHECK_THAT(l.kind != LoopKind::Grid || l.accs.empty(), "grid iterations are independent");
     const bool is_while = l.kind == LoopKind::While;

@@ -18,6 +18,12 @@ constexpr std::int64_t kSharedBytes = 40 << 10;  // of a block's tiles: a block 
 constexpr int kWarp = 32;                        // threads
 constexpr int kTwoQuotients = 4;  // lanes, from which two values of a quotient are fewer than one for each
 constexpr std::int64_t kScratchBytes = 256 << 10;  // of a CPU thread's: within the second cache
+
+/// Has a GPU's thread make the iterations of a loop, `steps` at most, without a loop.
+void write_out(LoopDecl& loop, int steps) {
+  loop.steps = static_cast<std::uint16_t>(steps);
+  loop.again = true;
+}
 }  // namespace
 
 /// How an op's accumulator combines values of `type`.
@@ -397,7 +403,7 @@ void RegionLowering::phase_loops(Body& into, Groups order, bool vector,
   const bool shared = vector && target_.gpu && !target_.strict;  // a team's lanes share the elements
   const std::int64_t lanes = vector ? s_.lanes * std::max<std::int64_t>(1, s_.threads.team) : 1;
   const std::int64_t elements = outermost ? std::min(product(order), s_.chunk) : product(order);
-  const bool sums = !shared && adds_in_blocks(!vector && bound_sums(elements));
+  const bool sums = !shared && s_.written_out == 0 && adds_in_blocks(!vector && bound_sums(elements));
   const std::int64_t in_blocks = vector ? kAddedInOrder * lanes : shared_length(kAddedInOrder, elements);
   std::vector<LoopDecl> nest =
       together ? open_together(order, outermost, vector, sums ? in_blocks : 0) : open_nest(order, outermost);
@@ -412,6 +418,7 @@ void RegionLowering::phase_loops(Body& into, Groups order, bool vector,
   else if (target_.gpu && !together && (s_.tile > 1 || (bunch_words_ > 1 && !cut)))
     nest.back().steps = static_cast<std::uint16_t>(
         s_.tile > 1 ? loads_along(groups_[static_cast<std::size_t>(order.back())]) : bunch_words_);
+  if (!vector && s_.written_out > 0) write_out(nest.back(), s_.written_out);
   const std::size_t inner = cut ? blocks + 1 : 0;  // the loops over the elements of a block
   const std::vector<LoopDecl> again(nest.begin() + static_cast<std::ptrdiff_t>(inner), nest.end());
   const std::vector<std::vector<std::uint32_t>> inside = begin_reductions(nest, inner, cut);
@@ -488,6 +495,7 @@ void RegionLowering::build_columns() {
   const std::vector<int> columns = column_groups();
   const auto [item, tiles] = enter_tile(var(grid.var));
   auto [range, blocks] = enter_columns(item, size(kBlock, s_.block));
+  if (s_.written_out > 0) bounded_.assign(k_.accs.size(), true);
   if (s_.strips > 1) range.count = kernel::min(range.count, konst(s_.threads.team));
   if (target_.gpu && s_.run > 0) hold_columns(grid.body, range);
   grid.body.push_back(lane_loop(range, columns, [&](Body& body) {

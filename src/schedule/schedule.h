@@ -164,6 +164,7 @@ struct Schedule {
   // GPU:
   kernel::Threads threads;
   int steps = 0;         // of each Vector loop, when its extent is bounded
+  int written_out = 0;   // Columns: iterations at most of loops down them that are written out, or 0
   bool ragged = false;   // Vector loops may end inside a vector
   bool early = false;    // … and begin inside one, each where the row's memory does
   bool windows = false;  // a map's operands begin anywhere in a row: see Facts::window

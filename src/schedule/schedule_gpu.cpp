@@ -440,6 +440,29 @@ bool tile_reduction(const Facts& f, const Target& t, const Extents& e, Schedule&
   return true;
 }
 
+/// Columns of few elements, which a thread has alone: the loops down them are written out, and what they load
+/// stays in registers for what is made of it. Few sizes: each is a kernel of its own. False where columns are
+/// longer than that, or too few. (Those that are read once have enough loads in flight by themselves.)
+bool write_out(const Facts& f, const Target& t, const Extents& e, bool cut, Schedule& s) {
+  constexpr std::array kSizes{2, 3, 4, 6, 8, 12, 16, 24, 32};
+  constexpr int kReadOnce = 12, kRegisters = 64;  // for loads
+  const auto* const size = std::ranges::find_if(kSizes, [&](int n) { return n >= e.reduced; });
+  const auto registers = [&](int lanes) {
+    return *size * std::max({1, f.loads, lanes * f.loaded_bytes / kBank});
+  };
+  if (size == kSizes.end() || f.scans || f.states > 0 || f.levels > 1 || f.prims >= kLongBody ||
+      (cut && e.reduced > kReadOnce) || (e.reduced_axes > 1 && !s.together))
+    return false;
+  int lanes = s.lanes;
+  while (lanes > 1 && registers(lanes) > kRegisters) lanes /= 2;
+  if (registers(lanes) > kRegisters || e.kept / lanes < std::int64_t{t.threads} * kBusy) return false;
+  s.block = s.block / s.lanes * lanes;
+  s.lanes = lanes;
+  s.rows = 1;
+  s.written_out = *size;
+  return true;
+}
+
 /// Rows, or columns, so short that a thread reduces each of them alone. Of columns that are no vectors the
 /// lanes have several rows' where one row's would leave many of them idle.
 bool reduce_alone(const Facts& f, const Extents& e, Schedule& s) {
@@ -512,7 +535,11 @@ Schedule schedule_columns(const Facts& f, const Target& t, const Extents& e, boo
   int width = share_rows(f, t, ceil_div(columns, s.lanes), e.kept / columns, outer, whole_lanes / s.lanes, s);
   // No lane is idle so; but small blocks are too few at a time for all multiprocessors.
   if (s.kept_from >= 0 && s.rows == 1 && e.kept / s.lanes >= std::int64_t{t.threads} * kBusy) width = kBlock;
-  if (!cut && f.states == 0) hold_columns(f, t, e.reduced, width, s);
+  constexpr int kAlone = 128;  // threads of a block that share nothing
+  if (write_out(f, t, e, cut, s))
+    width = s.kept_from >= 0 || columns >= 4 * kAlone * s.lanes ? kAlone : kWarp;
+  else if (!cut && f.states == 0)
+    hold_columns(f, t, e.reduced, width, s);
   const int block = width * s.rows;
   s.threads = {static_cast<std::uint16_t>(block), static_cast<std::uint16_t>(block)};
   s.block = width * s.lanes;
@@ -543,7 +570,11 @@ std::variant<Schedule, std::string> schedule_gpu(const Facts& given, const Targe
   if (f.phases == 0) return schedule_map(f, t, s, e.kept);
   const bool cut = f.phases == 1 && !f.stores_full;  // may be combined in a second stage
   if (Schedule tiled = s; cut && !f.whole_rows && tile_reduction(f, t, e, tiled)) return tiled;
-  if (bunch_rows(f, t, s) || reduce_alone(f, e, s)) return s;
+  if (bunch_rows(f, t, s)) return s;
+  if (reduce_alone(f, e, s)) {
+    if (!e.last_reduced) write_out(f, t, e, cut, s);
+    return s;
+  }
   return e.last_reduced ? schedule_rows(f, t, e, cut, s) : schedule_columns(f, t, e, cut, s);
 }
 

@@ -62,6 +62,20 @@ TEST(CudaAhead, RowsOfABunchAreReadAndWrittenByWords) {
   compiles(list);
 }
 
+/// Loops down few rows are written out, and the second takes what the first has loaded.
+TEST(CudaAhead, ColumnsOfFewElementsAreLoadedOnce) {
+  GraphBuilder b;
+  const GraphBuilder::Extents dims{7, 9571571};
+  const NodeId x = b.cast(b.leaf(DType::Float16, dims), f32);
+  const NodeId most = b.reduce(Op::reduce_max, x, 1);
+  b.root(b.cast(b.op(Op::divide, {x, b.broadcast(b.reshape(most, {1, 9571571}), dims)}), DType::Float16));
+  const auto list = sources(b);
+  ASSERT_EQ(list.size(), 1u);
+  EXPECT_EQ(count(list[0], " = in0["), 1) << list[0];
+  EXPECT_EQ(count(list[0], "for (int k = 0; k < 8; ++k)"), 3) << list[0];
+  compiles(list);
+}
+
 /// Neighbours along a row are one load where all of them are there: of the vectors around a whole one.
 TEST(CudaAhead, NeighboursAlongARowAreLoadedOnce) {
   GraphBuilder b;

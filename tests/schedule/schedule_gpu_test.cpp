@@ -322,9 +322,19 @@ TEST(Schedule, ShortColumnsOfAGpuShareTheLanesWithTheKeptAxesBeforeThem) {
   const Schedule few = scheduled({{3, true}, {1525200, false}, {12, false}});
   EXPECT_EQ(few.kept_from, 0);
   EXPECT_EQ(few.lanes, 4);
-  EXPECT_EQ(few.threads.team, 256);
-  EXPECT_GT(few.run, 0);  // they are held
+  EXPECT_EQ(few.threads.team, 128);
+  EXPECT_EQ(few.written_out, 3);  // they stay in registers
+  EXPECT_EQ(few.run, 0);
   EXPECT_EQ(scheduled({{1525200, false}, {3, true}, {40, false}}).kept_from, 0);
+  const Schedule more = scheduled({{16, true}, {1525200, false}, {12, false}}),
+                 most = scheduled({{30, true}, {1525200, false}, {12, false}});
+  EXPECT_EQ(more.written_out, 16);
+  EXPECT_EQ(more.lanes, 4);
+  EXPECT_EQ(most.written_out, 32);  // whose loads take registers as adjacent columns would
+  EXPECT_EQ(most.lanes, 2);
+  const Schedule longer = scheduled({{33, true}, {1525200, false}, {12, false}});
+  EXPECT_EQ(longer.written_out, 0);
+  EXPECT_GT(longer.run, 0);  // they are held
   EXPECT_EQ(scheduled({{30, true}, {152520, false}, {12, false}}).kept_from, 1);
   EXPECT_EQ(scheduled({{30, true}, {1525, false}, {4096, false}}).kept_from, -1);  // they fill the lanes
   EXPECT_EQ(scheduled({{3, true}, {1525200, false}}).kept_from, -1);

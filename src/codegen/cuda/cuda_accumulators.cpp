@@ -91,7 +91,7 @@ std::string CudaEmitter::customs() const {
       const ExprNode& sum = pool_[m.merge[1]];
       const ExprId factor = sum.prim == Prim::Fma ? sum.b : pool_[sum.a].b;
       out += "typedef void Relative;\n";
-      if (any_runs_roughly(i))
+      if (is_any_shown_roughly(i))
         out += cat("static __device__ __forceinline__ ", value, " show_roughly(", parts,
                    " earlier) { return earlier.first + log_fast(earlier.second); }\n");
       out += m.types[0] == DType::Float32
@@ -252,7 +252,8 @@ void CudaEmitter::end_accs(const LoopDecl& l) {
     } else if (s.lanes) {
       v += "[v]";
     }
-    s.result = kernel::positional(a.monoid) ? cat("found(", v, ".position)") : shown(a, v);
+    s.result = kernel::positional(a.monoid) ? cat("found(", v, ".position)")
+                                            : shown(a, v, !is_scan(id) && is_shown_roughly(id));
   }
 }
 

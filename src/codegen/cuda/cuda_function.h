@@ -114,11 +114,19 @@ class CudaEmitter {
     std::unordered_map<ExprId, std::string> memo, after_memo, loaded;
   };
 
+  /// The array that has a load of all iterations of a loop which is written out.
+  struct Kept {
+    ExprId load;
+    std::uint32_t var;  // of the loop
+    std::string name;
+  };
+
   /// Values that all steps of a loop give to accumulators which combine several at once (`with` in
   /// kernels_templates/reduce.cuh).
   struct Gathering {
     int steps = 0;  // 0: none
     std::vector<std::pair<std::uint32_t, std::string>> arrays;
+    bool first = false;  // nothing was combined before
   };
 
   int depth() const { return at_.depth(); }
@@ -195,6 +203,9 @@ class CudaEmitter {
   bool is_strip(std::span<const Stmt> list) const;
   std::size_t load_strip(std::span<const Stmt> list);
   void load_chosen(ExprId e);
+  bool same_but_for(ExprId a, std::uint32_t var_of_a, ExprId b, std::uint32_t var_of_b) const;
+  const std::string* loaded_before(ExprId load) const;
+  void written_out(const LoopDecl& l, const std::string& extent);
   template <class F>
   void load_ahead(ExprId load, const std::string& name, const std::string& type, F text);
   void note_streamed(const ExprNode& load);
@@ -222,8 +233,8 @@ class CudaEmitter {
   bool is_relative(const CustomMonoid& m) const;
   bool is_relative(const AccDecl& a) const;
   bool shows_logarithm(const CustomMonoid& m) const;
-  bool runs_roughly(std::uint32_t acc) const;
-  bool any_runs_roughly(std::size_t custom) const;
+  bool is_shown_roughly(std::uint32_t acc) const;
+  bool is_any_shown_roughly(std::size_t custom) const;
   bool combines_several(std::size_t custom) const;
   bool gathers(const LoopDecl& l, std::uint32_t acc) const;
   bool gathers(const LoopDecl& l) const;
@@ -356,6 +367,8 @@ class CudaEmitter {
   Stage stage_;
   Together together_;
   Gathering gathering_;
+  std::vector<Kept> kept_;                // by the loops of the vector at hand
+  const LoopDecl* writes_out_ = nullptr;  // the loop that is being written out
   // Tested runs: values that are the same in all of the run at hand, in the order in which that is found out,
   // and whether the run's ends must be compared for it; the loads that are windows then; a thread's
   // iterations of a run where these are a warp apart, or 0.

@@ -154,8 +154,10 @@ void CudaEmitter::loop(const LoopDecl& l) {
   const Gathering around = std::exchange(gathering_, {});
   if (l.early != kNoExpr)
     cut_vectors(l, extent);
+  else if (l.kind == LoopKind::Vector)
+    vector_loop(l, extent);
   else
-    l.kind == LoopKind::Vector ? vector_loop(l, extent) : serial_loop(l, extent);
+    l.again ? written_out(l, extent) : serial_loop(l, extent);
   gathering_ = around;
   end_accs(l);
 }
@@ -383,6 +385,7 @@ void CudaEmitter::vector_loop(const LoopDecl& l, const std::string& extent) {
 /// The body of a Vector loop for the vector that begins at `i`.
 std::string CudaEmitter::vectors(const LoopDecl& l, const std::string& i, Reach reach) {
   reach_ = reach;
+  kept_.clear();
   two_quotients_ = l.again;
   differs_.clear();
   quotients_.clear();

@@ -181,6 +181,10 @@ bool CudaEmitter::looks_up(const LoopDecl& l) const {
 /// Puts a load of all steps before them; `text` gives what it loads.
 template <class F>
 void CudaEmitter::load_ahead(ExprId load, const std::string& name, const std::string& type, F text) {
+  if (const std::string* const kept = loaded_before(load)) {
+    stage_.loaded[load] = *kept + "[k]";
+    return;
+  }
   const auto level = static_cast<std::size_t>(level_of(load) - 1);
   if (stage_.levels.size() <= level) stage_.levels.resize(level + 1);
   const auto swap = [&] {
@@ -194,6 +198,7 @@ void CudaEmitter::load_ahead(ExprId load, const std::string& name, const std::st
   swap();
   stage_.arrays.push_back({load, cat(type, ' ', name, '[', stage_.steps, "];\n")});
   stage_.loaded[load] = name + "[k]";
+  if (writes_out_) kept_.push_back({load, writes_out_->var, name});
 }
 
 /// Name of the vector that a load along the lanes gives.
@@ -217,7 +222,7 @@ std::string CudaEmitter::loaded_vector(ExprId e) {
     scopes_[d].text += cat("const ", type, ' ', name, " = ", text, ";\n");
   }
   in_run_ = was_in_run;
-  return early ? name + "[k]" : scopes_[d].memo[e] = name;
+  return early ? stage_.loaded[e] : scopes_[d].memo[e] = name;
 }
 
 /// An element, or a choice between elements, where it is loaded.
@@ -240,7 +245,7 @@ std::string CudaEmitter::loaded_element(ExprId e) {
   const bool was_in_run = std::exchange(in_run_, false);
   load_ahead(e, name, cuda_type(pool_[e].type), [&] { return chosen_text(e); });
   in_run_ = was_in_run;
-  return name + "[k]";
+  return stage_.loaded[e];
 }
 
 /// Whether a value is an element or, where it is not there, something else: one load under a condition.

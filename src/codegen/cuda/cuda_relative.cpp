@@ -31,25 +31,29 @@ bool CudaEmitter::shows_logarithm(const CustomMonoid& m) const {
          pool_[n.b].imm == static_cast<std::uint64_t>(kernel::NativeFn::log) && is_part(pool_[n.b].a, 1);
 }
 
-/// Whether an accumulator's running values are rounded to half types at once: an approximate logarithm of
-/// their sums, which are 0 or no less than 1, loses less than the sums have lost.
-bool CudaEmitter::runs_roughly(std::uint32_t acc) const {
+/// Whether an accumulator's values, those of a scan (its running values, or the ones before) or final ones,
+/// are rounded to half types at once: an approximate logarithm of their sums, which are 0 or no less than 1,
+/// loses less than the sums have lost.
+bool CudaEmitter::is_shown_roughly(std::uint32_t acc) const {
   const AccDecl& a = k_.accs[acc];
   if (a.monoid != Monoid::Custom || !shows_logarithm(k_.customs[a.custom])) return false;
   const auto is_of = [&](const ExprNode& n) {
-    return (n.prim == Prim::Running || n.prim == Prim::Before) && n.imm == acc;
+    const bool shown = is_scan(acc) ? n.prim == Prim::Running || n.prim == Prim::Before : n.prim == Prim::Acc;
+    return shown && n.imm == acc;
   };
-  int others = 0;
+  int rounded = 0, others = 0;
   for (ExprId e = 0; e < pool_.size(); ++e) {
     const ExprNode& n = pool_[e];
     if (is_of(n)) others += facts_.uses[e];
-    if (n.prim == Prim::Cast && is_half(n.type) && facts_.uses[e] > 0 && is_of(pool_[n.a])) --others;
+    if (n.prim == Prim::Cast && is_half(n.type) && facts_.uses[e] > 0 && is_of(pool_[n.a])) ++rounded;
   }
-  return others == 0;
+  return rounded > 0 && rounded == others;
 }
-bool CudaEmitter::any_runs_roughly(std::size_t custom) const {
+bool CudaEmitter::is_any_shown_roughly(std::size_t custom) const {
   for (std::uint32_t id = 0; id < k_.accs.size(); ++id)
-    if (is_scan(id) && k_.accs[id].custom == custom && runs_roughly(id)) return true;
+    if (k_.accs[id].monoid == Monoid::Custom && k_.accs[id].custom == custom &&
+        is_shown_roughly(id))
+      return true;
   return false;
 }
 
@@ -104,7 +108,8 @@ std::string CudaEmitter::gathering(const Gathering& g, const std::string& body) 
     const std::string none = cuda_constant(kept, k_.customs[a.custom].identity[0]);
     before += cat(cuda_type(kept), ' ', name, s.lanes ? cat('[', lanes_, ']') : "", '[', count, "];\n");
     before += cat(each, all, name, own, "[i] = ", none, ";\n");
-    after += cat(each, s.name, own, " = with<", op_of(a), ">(", s.name, own, ", ", name, own, ");\n");
+    const std::string before_all = g.first ? "" : cat(s.name, own, ", ");
+    after += cat(each, s.name, own, " = with<", op_of(a), ">(", before_all, name, own, ");\n");
   }
   return before + body + after;
 }

@@ -87,10 +87,10 @@ void CudaEmitter::scan_alone(const Stmt& st) {
   const std::string acc = s.lanes ? s.name + "[v]" : s.name, x = lane(st.value);
   if (facts_.reads_before[st.target]) {
     s.before = fresh("b");
-    line(cat("const ", cuda_type(a.type), ' ', s.before, " = ", shown(a, acc, runs_roughly(st.target)), ';'));
+    line(cat("const ", cuda_type(a.type), ' ', s.before, " = ", shown(a, acc, is_shown_roughly(st.target)), ';'));
   }
   line(cat(acc, " = ", op_of(a), "::of(", lifted(a, x), ", ", acc, ");"));
-  s.running = shown(a, acc, runs_roughly(st.target));
+  s.running = shown(a, acc, is_shown_roughly(st.target));
   at_.show_running(st.target);
 }
 
@@ -125,7 +125,7 @@ void CudaEmitter::scan_step(const Stmt& st) {
     line(cat("scan_team<", op, ", ", k_.threads.block, ">(", operands, ");"));
   else
     line(cat("scan_team<", op, ", ", team_, ">(", operands, ", members);"));
-  const bool roughly = runs_roughly(st.target);
+  const bool roughly = is_shown_roughly(st.target);
   s.running = shown(a, cat(x, lanes_ > 1 ? "[v]" : "[0]"), roughly);
   s.before = shown(a, lanes_ > 1 ? cat("(v > 0 ? ", x, "[v - 1] : ", first, ')') : first, roughly);
   at_.show_running(st.target);
