@@ -35,7 +35,7 @@ E RegionLowering::row_position(int place) {
 
 /// Parts of a block that share the elements of so many points. Few sizes: each is a kernel of its own.
 int RegionLowering::parts_for(std::int64_t points) const {
-  for (const int parts : {64, 16, 4})
+  for (const int parts : {64, 32, 16, 8, 4, 2})
     if (points * parts <= s_.threads.team) return parts;
   return 1;
 }

@@ -6,6 +6,7 @@
 #include "schedule/schedule.h"
 
 #include <algorithm>
+#include <numeric>
 
 namespace kiln::schedule {
 namespace {
@@ -57,7 +58,8 @@ Schedule gpu_slab(const Facts& f, const Target& t) {
   s.threads = {threads, threads};
   s.block = threads;
   s.run = f.bunch_bytes > 0 ? held_bytes(t) : 0;
-  s.run_lanes = points % f.bunch_vector == 0 ? f.bunch_vector : 1;
+  s.run_lanes =
+      static_cast<int>(std::gcd(points, std::int64_t{f.bunch_vector}));  // slabs begin with a vector
   return s;
 }
 

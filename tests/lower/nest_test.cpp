@@ -134,6 +134,8 @@ TEST(Slab, AGpuHoldsWhatItHasRoomFor) {
                         {90, 90, DType::Int32, true},
                         {16, 16, DType::Int32, true},
                         {128, 96, DType::Int16, true},
+                        {129, 84, DType::Int16, true},
+                        {97, 50, DType::Int8, true},
                         {65, 64, DType::Int64, false},
 
                         {2000, 2, DType::Int16, false}}) {

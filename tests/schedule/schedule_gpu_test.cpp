@@ -45,6 +45,23 @@ TEST(Schedule, RowsThatShareAnIndexAreInsideAGpusLanes) {
   EXPECT_EQ(scheduled(20000, 4683, 1, 10, 4).inside, -1);  // memory takes longer than places
 }
 
+/// A slab comes to shared memory by the longest vectors that every slab begins with.
+TEST(Schedule, SlabsOfAGpuAreCopiedByVectorsThatDivideThem) {
+  const auto lanes = [](std::int64_t rows, std::int64_t columns) {
+    const Facts::Axis axes[] = {{2053, false}, {rows, true, 1}, {columns, true, 0}};
+    Facts f;
+    f.axes = axes;
+    f.slab = true;
+    f.bunch_bytes = 4;
+    f.bunch_vector = 8;
+    return schedule_nest(f, gpu_target()).run_lanes;
+  };
+  EXPECT_EQ(lanes(64, 64), 8);
+  EXPECT_EQ(lanes(193, 84), 4);
+  EXPECT_EQ(lanes(97, 50), 2);
+  EXPECT_EQ(lanes(97, 51), 1);
+}
+
 /// A thread that loads eight bytes for two vectors of results has two of them under way.
 TEST(Schedule, ShortLoadsOfWideResultsComeInPairs) {
   const Facts::Axis axes[] = {{3, false}, {std::int64_t{1} << 25, false}};
