@@ -122,6 +122,26 @@ TEST(CudaAhead, ADivisorOfEachColumnIsPreparedOnce) {
   }
 }
 
+/// Columns of single halves have as many loads in flight as their few bytes ask for. Positions take the
+/// registers of these.
+TEST(CudaAhead, ColumnsOfSingleHalvesHaveMoreLoadsInFlight) {
+  const auto loads = [](DType type, Op op) {
+    GraphBuilder b;
+    b.root(b.reduce(op, b.leaf(type, {4000, 8191}), 1));
+    const auto list = sources(b);
+    EXPECT_EQ(list.size(), 1u);
+    compiles(list);
+    int most = 0;
+    for (const int n : {4, 8, 16})
+      if (list[0].find("#pragma unroll " + std::to_string(n) + "\n") != std::string::npos) most = n;
+    return most;
+  };
+  EXPECT_EQ(loads(DType::Float16, Op::reduce_max), 16);
+  EXPECT_EQ(loads(DType::Int8, Op::reduce_max), 16);
+  EXPECT_EQ(loads(f32, Op::reduce_max), 8);
+  EXPECT_LT(loads(DType::Float16, Op::reduce_argmax), 16);
+}
+
 /// The sum over k, or another reduction, of the lesser of x[i, k] and y[k, j].
 std::vector<std::string> of_pairs(std::int64_t rows, std::int64_t columns, std::int64_t length,
                                   Op reduction = Op::reduce_sum) {

@@ -1,6 +1,8 @@
 // CudaEmitter: loops, their scopes, and the runs of statements inside them.
 #include "codegen/cuda/cuda_function.h"
 
+#include "kernel/monoid.h"
+
 #include <algorithm>
 #include <utility>
 
@@ -219,6 +221,11 @@ void CudaEmitter::finish(const std::string& item, const std::string& items) {
   line("}");
 }
 
+/// Whether something is the position of a value, which takes more registers than the value.
+bool CudaEmitter::finds_positions() const {
+  return std::ranges::any_of(k_.accs, [](const AccDecl& a) { return kernel::positional(a.monoid); });
+}
+
 void CudaEmitter::serial_loop(const LoopDecl& l, const std::string& extent) {
   const std::string i = cat('i', l.var), lane = lane_;
   const int width = width_;
@@ -241,9 +248,10 @@ void CudaEmitter::serial_loop(const LoopDecl& l, const std::string& extent) {
   const double bytes = lanes_ * bytes_a_step(l);
   const bool scalars = lanes_ == 1 && at_.lanes_depth() > 0;
   const bool copies = scalars && l.rows > 1 && fills_shared(l);  // and computes nothing
-  const bool more = (bytes > 0 && bytes <= kNarrow) || (scalars && l.rows > 1);
+  const bool more = (bytes > 0 && bytes <= kNarrow) || (scalars && l.rows > 1),
+             most = scalars && bytes > 0 && bytes <= kNarrow / 2 && !finds_positions();
   const int steps = at_.lanes_depth() > 0 && l.rows == 1 ? steps_of_scan(l) : 0,
-            batch = steps > 0 ? steps : (more ? 2 : 1) * (copies ? 2 : 1) * kUnrolled;
+            batch = steps > 0 ? steps : (more ? 2 : 1) * (copies || most ? 2 : 1) * kUnrolled;
   // Single elements are loaded ahead where all are: some of them would only take registers.
   const bool elements = copies || (scalars && l.rows == 1 && batch * bytes <= 4 * kAhead);
   open_scope(l, i);
