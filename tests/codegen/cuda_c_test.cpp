@@ -266,6 +266,16 @@ TEST(CudaC, ScansByACustomMonoid) {
       }
 }
 
+/// What is before a value is rounded to a half type as what is up to it.
+TEST(CudaC, RunningLogarithmsThatHalfTypesHoldAreApproximate) {
+  for (const bool exclusive : {false, true})
+    for (const DType type : {DType::BFloat16, f32}) {
+      GraphBuilder b;
+      b.root(b.scan(Op::scan_logaddexp, b.leaf(type, {300, 700}), {.axis = 0, .exclusive = exclusive}));
+      EXPECT_EQ(sources(b)[0].find("Custom0::show_roughly(") != std::string::npos, is_half(type));
+    }
+}
+
 TEST(CudaC, ALongRowGoesInChunks) {
   GraphBuilder b;
   const NodeId x = b.leaf(f32, {3, 1 << 20});

@@ -321,6 +321,22 @@ TEST(Schedule, RowsOfAGpuThatBeginAnywhereAreTakenByVectorsOfMemory) {
   EXPECT_EQ(scan.lanes, 8);
 }
 
+/// A thread has soon done what it has of two rows: blocks of a warp would begin and end all the time.
+TEST(Schedule, ColumnsOfFewRowsHaveSeveralWarpsToABlock) {
+  const auto team = [&](std::int64_t rows, std::int64_t columns) {
+    const Facts::Axis axes[] = {{rows, true}, {columns, false}};
+    Facts f;
+    f.axes = axes;
+    f.phases = 1;
+    f.vector = 4;
+    f.loads = 2;
+    f.loaded_bytes = 4;
+    return std::get<Schedule>(schedule(f, gpu_target())).threads.team;
+  };
+  EXPECT_EQ(team(2, 1 << 24), 128);
+  EXPECT_EQ(team(2, 1 << 11), 32);
+}
+
 /// Short rows of kept axes would leave threads without a column.
 TEST(Schedule, ShortColumnsOfAGpuShareTheLanesWithTheKeptAxesBeforeThem) {
   const Target t = gpu_target();
