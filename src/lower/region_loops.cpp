@@ -13,7 +13,6 @@
 
 namespace kiln::lower {
 namespace {
-constexpr std::int64_t kSector = 32;             // bytes that memory is written by
 constexpr std::int64_t kSharedBytes = 40 << 10;  // of a block's tiles: a block always has 48 KiB
 constexpr int kWarp = 32;                        // threads
 constexpr int kTwoQuotients = 4;  // lanes, from which two values of a quotient are fewer than one for each
@@ -503,52 +502,6 @@ void RegionLowering::build_columns() {
     all_phases(body, false);
   }));
   close_grid(std::move(grid), blocks * tiles);
-}
-
-/// A map with an operand that is contiguous along other axes than the last: a grid item is a tile of both.
-/// The operand's comes through scratch memory, which a GPU's threads share: written with lanes along the
-/// operand's axes, read with lanes along the output's.
-void RegionLowering::build_tiles() {
-  LoopDecl grid = open_grid();
-  std::vector<int> outer, together;
-  for (int g = 0; g <= last_group(); ++g) {
-    if (g >= s_.lane_axis)
-      together.push_back(g);
-    else if (std::find(tile_rows_.begin(), tile_rows_.end(), g) == tile_rows_.end())
-      outer.push_back(g);
-  }
-  const auto extent_of = [&](Groups list, Size role) {
-    return list.size() == 1 ? extent(list.front()) : size(role, product(list));
-  };
-  const auto range_of = [&](E block, std::int64_t length, E whole) -> Range {
-    const E first = block * konst(length);
-    return {first, kernel::min(whole - first, konst(length))};
-  };
-  const std::int64_t runs = ceil_div(product(tile_rows_), s_.run),
-                     blocks = ceil_div(product(together), s_.block);
-  // Where results' rows are no whole sectors of memory, tiles that write parts of one follow each other, so
-  // that the second cache joins them.
-  const bool parts =
-      target_.gpu && blocks > 1 && std::ranges::any_of(p_.outputs, [&](const Pulled::Output& o) {
-        return product(together) * size_of(g_[o.node].dtype) % kSector != 0;
-      });
-  const E inner = parts ? size(kBlocks, blocks) : size(kRuns, runs);
-  const auto [position, tile] = divide_with_rest(var(grid.var), inner);
-  E run = tile, block = tile;
-  if (!parts) {
-    block = block_of(position, outer, blocks);
-  } else if (outer.empty()) {
-    run = position;
-  } else {
-    const auto [rest, at] = divide_with_rest(position, size(kRuns, runs));
-    decompose(rest, outer);
-    run = at;
-  }
-  const Range rows = range_of(run, s_.run, extent_of(tile_rows_, kTileRows));
-  const Range columns = range_of(block, s_.block, extent_of(together, kRunExtent));
-  stage_tile(grid.body, rows, columns, together);
-  grid.body.push_back(loop_over_tile(rows, columns, together));
-  close_grid(std::move(grid), product(outer) * blocks * runs);
 }
 
 /// The elements of a tile that is filled, row by row.

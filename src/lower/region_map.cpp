@@ -11,12 +11,15 @@
 namespace kiln::lower {
 namespace {
 
+constexpr std::int64_t kSector = 32;  // bytes that memory is read and written by
+constexpr std::int64_t kKept =
+    16 << 20;  // bytes whose sectors the second cache still has, or joins, in any order
+
 /// Parts of a map's points, each behind the one before, whose blocks read the same sectors of memory: an
 /// operand's elements along the last group lie apart, and those of another part between them. 0: there are
 /// none, or a GPU's second cache still has the sectors.
 std::int64_t parts_between(const plan::Graph& g, const Pulled& p, const std::vector<Group>& groups,
                            const std::vector<int>& together) {
-  constexpr std::int64_t kSector = 32, kKept = std::int64_t{16} << 20;  // bytes
   std::int64_t parts = 1, found = 0;
   for (const int group : together) {
     const Group &other = groups[static_cast<std::size_t>(group)], &last = groups.back();
@@ -183,6 +186,53 @@ void RegionLowering::build_rounds(LoopDecl grid, Groups outer, Groups together) 
   v.body.push_back(loop(std::move(inner)));
   grid.body.push_back(loop(std::move(v)));
   close_grid(std::move(grid), product(outer) * items);
+}
+
+/// A map with an operand that is contiguous along other axes than the last: a grid item is a tile of both.
+/// The operand's comes through scratch memory, which a GPU's threads share: written with lanes along the
+/// operand's axes, read with lanes along the output's.
+void RegionLowering::build_tiles() {
+  LoopDecl grid = open_grid();
+  std::vector<int> outer, together;
+  for (int g = 0; g <= last_group(); ++g) {
+    if (g >= s_.lane_axis)
+      together.push_back(g);
+    else if (std::find(tile_rows_.begin(), tile_rows_.end(), g) == tile_rows_.end())
+      outer.push_back(g);
+  }
+  const auto extent_of = [&](Groups list, Size role) {
+    return list.size() == 1 ? extent(list.front()) : size(role, product(list));
+  };
+  const auto range_of = [&](E block, std::int64_t length, E whole) -> Range {
+    const E first = block * konst(length);
+    return {first, kernel::min(whole - first, konst(length))};
+  };
+  const std::int64_t runs = ceil_div(product(tile_rows_), s_.run),
+                     blocks = ceil_div(product(together), s_.block);
+  // Where results' rows are no whole sectors of memory, tiles that write parts of one follow each other, so
+  // that the second cache joins them.
+  const bool parts =
+      target_.gpu && blocks > 1 && std::ranges::any_of(p_.outputs, [&](const Pulled::Output& o) {
+        const std::int64_t size = size_of(g_[o.node].dtype);
+        return product(together) * size % kSector != 0 && g_[o.node].numel * size > kKept;
+      });
+  const E inner = parts ? size(kBlocks, blocks) : size(kRuns, runs);
+  const auto [position, tile] = divide_with_rest(var(grid.var), inner);
+  E run = tile, block = tile;
+  if (!parts) {
+    block = block_of(position, outer, blocks);
+  } else if (outer.empty()) {
+    run = position;
+  } else {
+    const auto [rest, at] = divide_with_rest(position, size(kRuns, runs));
+    decompose(rest, outer);
+    run = at;
+  }
+  const Range rows = range_of(run, s_.run, extent_of(tile_rows_, kTileRows));
+  const Range columns = range_of(block, s_.block, extent_of(together, kRunExtent));
+  stage_tile(grid.body, rows, columns, together);
+  grid.body.push_back(loop_over_tile(rows, columns, together));
+  close_grid(std::move(grid), product(outer) * blocks * runs);
 }
 
 }  // namespace kiln::lower

@@ -287,6 +287,7 @@ class CudaEmitter {
   std::string copy(const LoopDecl& l);
   int ahead_of(const LoopDecl& l) const;
   bool finds_positions() const;
+  int iterations_at_once(const LoopDecl& l, double bytes, bool scalars, bool copies);
   std::string by_batches(const LoopDecl& l, int batch);
   std::string cut_lanes(const std::string& i, bool in_steps) const;
   void cut_vectors(const LoopDecl& l, const std::string& extent);

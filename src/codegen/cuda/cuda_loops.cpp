@@ -226,11 +226,20 @@ bool CudaEmitter::finds_positions() const {
   return std::ranges::any_of(k_.accs, [](const AccDecl& a) { return kernel::positional(a.monoid); });
 }
 
+/// Iterations of a serial loop of so many bytes each that are in flight together.
+int CudaEmitter::iterations_at_once(const LoopDecl& l, double bytes, bool scalars, bool copies) {
+  if (at_.lanes_depth() > 0 && l.rows == 1)
+    if (const int steps = steps_of_scan(l); steps > 0) return steps;
+  const bool narrow = bytes > 0 && bytes <= kNarrow, more = narrow || (scalars && l.rows > 1),
+             most = copies || (scalars && narrow && 2 * bytes <= kNarrow && !finds_positions());
+  return (more ? 2 : 1) * (most ? 2 : 1) * kUnrolled;
+}
+
 void CudaEmitter::serial_loop(const LoopDecl& l, const std::string& extent) {
   const std::string i = cat('i', l.var), lane = lane_;
   const int width = width_;
-  std::string first = "0", end = extent;
   const bool once = once_;
+  std::string first = "0", end = extent;
   if (skips_ && depth() == at_.lanes_depth()) {
     end = fresh("n");
     line(cat("const ", index_type(), ' ', end, " = left > 0 ? ", extent, " : 0;"));
@@ -246,12 +255,9 @@ void CudaEmitter::serial_loop(const LoopDecl& l, const std::string& extent) {
              staged = in_flight && !tile && at_.lanes_depth() > 0 && stage_.steps < 2 && !words;
   const Stage around = std::exchange(stage_, {});
   const double bytes = lanes_ * bytes_a_step(l);
-  const bool scalars = lanes_ == 1 && at_.lanes_depth() > 0;
-  const bool copies = scalars && l.rows > 1 && fills_shared(l);  // and computes nothing
-  const bool more = (bytes > 0 && bytes <= kNarrow) || (scalars && l.rows > 1),
-             most = scalars && bytes > 0 && bytes <= kNarrow / 2 && !finds_positions();
-  const int steps = at_.lanes_depth() > 0 && l.rows == 1 ? steps_of_scan(l) : 0,
-            batch = steps > 0 ? steps : (more ? 2 : 1) * (copies || most ? 2 : 1) * kUnrolled;
+  const bool scalars = lanes_ == 1 && at_.lanes_depth() > 0,
+             copies = scalars && l.rows > 1 && fills_shared(l);  // and computes nothing
+  const int batch = iterations_at_once(l, bytes, scalars, copies);
   // Single elements are loaded ahead where all are: some of them would only take registers.
   const bool elements = copies || (scalars && l.rows == 1 && batch * bytes <= 4 * kAhead);
   open_scope(l, i);

@@ -51,8 +51,7 @@ bool CudaEmitter::is_shown_roughly(std::uint32_t acc) const {
 }
 bool CudaEmitter::is_any_shown_roughly(std::size_t custom) const {
   for (std::uint32_t id = 0; id < k_.accs.size(); ++id)
-    if (k_.accs[id].monoid == Monoid::Custom && k_.accs[id].custom == custom &&
-        is_shown_roughly(id))
+    if (k_.accs[id].monoid == Monoid::Custom && k_.accs[id].custom == custom && is_shown_roughly(id))
       return true;
   return false;
 }

@@ -87,7 +87,8 @@ void CudaEmitter::scan_alone(const Stmt& st) {
   const std::string acc = s.lanes ? s.name + "[v]" : s.name, x = lane(st.value);
   if (facts_.reads_before[st.target]) {
     s.before = fresh("b");
-    line(cat("const ", cuda_type(a.type), ' ', s.before, " = ", shown(a, acc, is_shown_roughly(st.target)), ';'));
+    line(cat("const ", cuda_type(a.type), ' ', s.before, " = ", shown(a, acc, is_shown_roughly(st.target)),
+             ';'));
   }
   line(cat(acc, " = ", op_of(a), "::of(", lifted(a, x), ", ", acc, ");"));
   s.running = shown(a, acc, is_shown_roughly(st.target));
