@@ -18,15 +18,6 @@ schedule::Target gpu(int architecture) {
   return t;
 }
 
-/// x - max over the axes, times the sum of that over them.
-void normalise(GraphBuilder& b, NodeId x, std::uint64_t axes) {
-  std::vector<std::int64_t> kept(b.graph[x].dims.begin(), b.graph[x].dims.end());
-  for (std::size_t i = 0; i < kept.size(); ++i)
-    if ((axes >> i & 1) != 0) kept[i] = 1;
-  const NodeId y = b.op(Op::subtract, {x, b.reshape(b.reduce(Op::reduce_max, x, axes), kept)});
-  b.root(b.op(Op::multiply, {y, b.reshape(b.reduce(Op::reduce_sum, y, axes), kept)}));
-}
-
 /// Whether the columns are held, after a check.
 bool held(GraphBuilder& b, int architecture = 90) {
   const LoweredGraph lowered = checked(b, {gpu(architecture)}).front();

@@ -155,4 +155,13 @@ inline std::vector<schedule::Form> checked_on_cpus(ir::GraphBuilder& b) {
   return checked(b, {cpu(64), cpu(32), cpu(16)}).front().forms;
 }
 
+/// x - max over the axes, times the sum of that over them.
+inline void normalise(ir::GraphBuilder& b, ir::NodeId x, std::uint64_t axes) {
+  std::vector<std::int64_t> kept(b.graph[x].dims.begin(), b.graph[x].dims.end());
+  for (std::size_t i = 0; i < kept.size(); ++i)
+    if ((axes >> i & 1) != 0) kept[i] = 1;
+  const ir::NodeId y = b.op(ir::Op::subtract, {x, b.reshape(b.reduce(ir::Op::reduce_max, x, axes), kept)});
+  b.root(b.op(ir::Op::multiply, {y, b.reshape(b.reduce(ir::Op::reduce_sum, y, axes), kept)}));
+}
+
 }  // namespace kiln::lower

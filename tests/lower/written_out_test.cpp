@@ -16,15 +16,6 @@ schedule::Target gpu() {
   return t;
 }
 
-/// x - max over the axes, times the sum of that over them.
-void normalise(GraphBuilder& b, NodeId x, std::uint64_t axes) {
-  std::vector<std::int64_t> kept(b.graph[x].dims.begin(), b.graph[x].dims.end());
-  for (std::size_t i = 0; i < kept.size(); ++i)
-    if ((axes >> i & 1) != 0) kept[i] = 1;
-  const NodeId y = b.op(Op::subtract, {x, b.reshape(b.reduce(Op::reduce_max, x, axes), kept)});
-  b.root(b.op(Op::multiply, {y, b.reshape(b.reduce(Op::reduce_sum, y, axes), kept)}));
-}
-
 /// Iterations of the loops that are written out, 0 where none is, after a check.
 int written_out(GraphBuilder& b) {
   const LoweredGraph lowered = checked(b, {gpu()}).front();
