@@ -11,9 +11,8 @@
 namespace kiln::lower {
 namespace {
 
-constexpr std::int64_t kSector = 32;  // bytes that memory is read and written by
-constexpr std::int64_t kKept =
-    16 << 20;  // bytes whose sectors the second cache still has, or joins, in any order
+constexpr std::int64_t kSector = 32;      // bytes that memory is read and written by
+constexpr std::int64_t kKept = 16 << 20;  // bytes whose sectors the second cache has in any order of blocks
 
 /// Parts of a map's points, each behind the one before, whose blocks read the same sectors of memory: an
 /// operand's elements along the last group lie apart, and those of another part between them. 0: there are
