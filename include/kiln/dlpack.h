@@ -43,7 +43,9 @@ enum DLDataTypeCode : std::uint8_t {
   kDLOpaqueHandle = 3,
   kDLBfloat = 4,
   kDLComplex = 5,
-  kDLBool = 6
+  kDLBool = 6,
+  kDLFloat8_e4m3fn = 10,
+  kDLFloat8_e5m2 = 12
 };
 
 struct DLPackVersion {

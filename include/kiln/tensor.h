@@ -408,7 +408,7 @@ struct Operand {
   Operand(const SelectRef& t, SourceLocation at = SourceLocation::current());
   Operand(const Scalar& value, SourceLocation at = SourceLocation::current()) : scalar(value), loc(at) {}
   template <class T>
-    requires(std::is_arithmetic_v<T> || std::is_same_v<T, float16> || std::is_same_v<T, bfloat16>)
+    requires(std::is_arithmetic_v<T> || is_storage_float<T>)
   Operand(T value, SourceLocation at = SourceLocation::current()) : scalar(value), loc(at) {}
 };
 

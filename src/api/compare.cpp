@@ -12,7 +12,7 @@ using ir::Op;
 /// most.
 DType distance_dtype(const Tensor& x, const Operand& y) {
   const DType t = y.tensor ? promote(x.dtype(), y.tensor->dtype()) : api::weak_promote(x.dtype(), y.scalar);
-  return is_half(t) || t == DType::Float32 ? DType::Float32 : DType::Float64;
+  return is_narrow(t) || t == DType::Float32 ? DType::Float32 : DType::Float64;
 }
 
 Tensor both_nan(const Tensor& x, const Tensor& y) { return elementwise(Op::logical_and, isnan(x), isnan(y)); }

@@ -46,7 +46,7 @@ Tensor iota(const Shape& dims, int axis, DType dtype, const TensorOptions& optio
 
 /// The dtype in which positions and parameters of arange and linspace meet: wide enough for either.
 DType range_dtype(DType result) {
-  if (is_half(result)) return DType::Float32;
+  if (is_narrow(result)) return DType::Float32;
   return is_bool(result) ? DType::Int64 : result;
 }
 

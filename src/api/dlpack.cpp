@@ -26,6 +26,8 @@ dlpack::DLDataType to_dl(DType dtype) {
   const auto bits = static_cast<std::uint8_t>(8 * size_of(dtype));
   if (is_bool(dtype)) return {dlpack::kDLBool, bits, 1};
   if (dtype == DType::BFloat16) return {dlpack::kDLBfloat, bits, 1};
+  if (dtype == DType::Float8E4M3FN) return {dlpack::kDLFloat8_e4m3fn, bits, 1};
+  if (dtype == DType::Float8E5M2) return {dlpack::kDLFloat8_e5m2, bits, 1};
   return {is_signed_int(dtype)     ? dlpack::kDLInt
           : is_unsigned_int(dtype) ? dlpack::kDLUInt
                                    : dlpack::kDLFloat,
@@ -33,7 +35,7 @@ dlpack::DLDataType to_dl(DType dtype) {
 }
 
 std::optional<DType> from_dl(dlpack::DLDataType type) {
-  for (int i = 0; i < kDTypeCount; ++i) {
+  for (int i = 0; i < kAllDTypeCount; ++i) {
     const dlpack::DLDataType ours = to_dl(static_cast<DType>(i));
     if (ours.code == type.code && ours.bits == type.bits && type.lanes == 1) return static_cast<DType>(i);
   }

@@ -262,6 +262,7 @@ Tensor einsum(std::string_view equation, std::span<const Tensor> operands, Sourc
   const Equation parsed = Parser(equation, operands).run();
   DType dtype = operands[0].dtype();
   for (const Tensor& t : operands) dtype = promote(dtype, t.dtype());
+  dtype = computed_as(dtype);
   if (is_bool(dtype)) throw UserError(cat("[einsum] \"", equation, "\" does not take bool operands"));
   const Contraction work(parsed, dtype);
   std::vector<Term> terms;

@@ -98,9 +98,17 @@ Tensor load_npy(std::span<const std::byte> bytes, SourceLocation loc) {
   return read_array(source, {"load_npy", kInMemory});
 }
 
+/// NumPy has no name for 8-bit floats: one byte of either format would read as the other.
+static void require_numpy_dtype(std::string_view op, const Tensor& x) {
+  if (is_only_stored(x.dtype()))
+    throw UserError(
+        cat("[", op, "] NumPy has no ", name(x.dtype()), ": save bitcast(x, DType::UInt8), or astype"));
+}
+
 void save_npy(const std::filesystem::path& path, const Tensor& x, SourceLocation loc) {
   const CallScope scope("save_npy", loc);
   const Tensor value = in_rows({{"x", x}}, "save_npy").front();
+  require_numpy_dtype("save_npy", value);
   const std::string header = io::npy_header(value.dtype(), value.shape());
   io::OutputFile file("save_npy", path);
   file.write(header.data(), header.size());
@@ -127,6 +135,7 @@ void save_npz(const std::filesystem::path& path, const TensorMap& tensors, Flag 
   for (const auto& [name, x] : tensors) {
     if (name.find('\0') != name.npos) where.fail("name '", printable(name), "' has a zero byte");
     const Tensor& value = values[members.size()];
+    require_numpy_dtype(where.op, value);
     members.push_back(
         {name + ".npy", io::npy_header(value.dtype(), value.shape()), value.data(), bytes_of(value)});
   }

@@ -81,7 +81,7 @@ Tensor attention(const Tensor& query, const Tensor& key, const Tensor& value, Fl
     const Tensor seen = arange(s) <= arange(t).reshape({t, 1}) + (s - t);
     scores = where(seen, scores, -INFINITY);
   }
-  return matmul(softmax(scores).astype(value.dtype()), value);
+  return matmul(softmax(scores).astype(computed_as(value.dtype())), value);
 }
 
 Linear Linear::init(random::Key key, Whole in, Whole out, Flag bias, SourceLocation loc) {
@@ -172,7 +172,7 @@ BatchNorm::Statistics BatchNorm::statistics(SourceLocation loc) const {
 Tensor BatchNorm::train(const Tensor& x, Statistics& running, SourceLocation loc) const {
   const CallScope scope("BatchNorm", loc);
   const Tensor out = batch_norm_training(x, weight, bias, eps);
-  const Tensor v = is_half(x.dtype()) ? x.astype(DType::Float32) : x;
+  const Tensor v = is_narrow(x.dtype()) ? x.astype(DType::Float32) : x;
   std::vector<int> others = {0};
   for (int i = 2; i < x.rank(); ++i) others.push_back(i);
   running.mean = running.mean * (1 - momentum) + mean(v, others) * momentum;

@@ -30,7 +30,7 @@ ir::Node* checked_square(std::string_view op, const Tensor& x) {
 /// A dtype that it can be computed in: bool is a UserError.
 DType float_dtype(std::string_view op, DType t) {
   if (is_bool(t)) throw UserError(cat("[", op, "] is not defined for bool"));
-  return is_float(t) ? t : DType::Float32;
+  return is_float(t) ? computed_as(t) : DType::Float32;
 }
 
 /// a with ones on its diagonal.

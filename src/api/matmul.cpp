@@ -63,7 +63,7 @@ Tensor matmul(const Tensor& x, const Tensor& y, SourceLocation loc) {
     throw UserError(cat("[matmul] ", what, ": lhs ", describe(lhs), ", rhs ", describe(rhs)));
   };
   if (lhs->rank == 0 || rhs->rank == 0) fail("a scalar has no axis to contract");
-  const DType dtype = promote(lhs->dtype, rhs->dtype);
+  const DType dtype = computed_as(promote(lhs->dtype, rhs->dtype));
   if (is_bool(dtype)) fail("does not take bool operands");
   NodeRef a = api::cast_node(lhs, dtype), b = api::cast_node(rhs, dtype);
   if (lhs->rank == 1) a = api::reshape_node(a.get(), Shape{1, lhs->dims()[0]});
@@ -90,7 +90,7 @@ Tensor tensordot(const Tensor& x, const Tensor& y, const Axes& x_axes, const Axe
   bool good = in_x.size() == in_y.size();
   for (std::size_t i = 0; i < in_x.size() && good; ++i)
     good = lhs->dims()[static_cast<std::size_t>(in_x[i])] == rhs->dims()[static_cast<std::size_t>(in_y[i])];
-  const DType dtype = promote(lhs->dtype, rhs->dtype);
+  const DType dtype = computed_as(promote(lhs->dtype, rhs->dtype));
   if (!good || is_bool(dtype))
     throw UserError(cat("[tensordot] the contracted axes of ", describe(lhs), " and ", describe(rhs),
                         is_bool(dtype) ? " are bool" : " differ"));

@@ -11,10 +11,10 @@ namespace {
 /// x in the dtype these functions compute in; integers become float32.
 Tensor widened(std::string_view op, const Tensor& x) {
   const DType t = api::checked(op, x)->dtype;
-  return is_float(t) && !is_half(t) ? x : x.astype(DType::Float32);
+  return is_float(t) && !is_narrow(t) ? x : x.astype(DType::Float32);
 }
 
-DType result_dtype(const Tensor& x) { return is_float(x.dtype()) ? x.dtype() : DType::Float32; }
+DType result_dtype(const Tensor& x) { return is_float(x.dtype()) ? computed_as(x.dtype()) : DType::Float32; }
 
 /// The greatest elements along an axis, as a constant to derivatives: a softmax does not depend on what is
 /// subtracted from all of its operands.

@@ -57,7 +57,7 @@ Tensor root_power(const Tensor& x, Op root, SourceLocation loc) {
 /// pow: each multiplication of floats rounds (x^4 is within 2 ulp; halves are multiplied once at most), x^-n
 /// is not 1 / x^n where x^n overflows, and an exponent that varies must not compile a kernel for each value.
 Tensor special_power(const Tensor& x, Scalar y, SourceLocation loc) {
-  const DType t = api::weak_promote(x.dtype(), y);
+  const DType t = computed_as(api::weak_promote(x.dtype(), y));
   if (is_bool(t)) return {};
   const Tensor base = x.dtype() == t ? x : x.astype(t, loc);
   const double exponent = y.to_double();

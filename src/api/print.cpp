@@ -39,14 +39,14 @@ std::string format_half(H value) {
 }
 
 std::string format_element(const std::byte* at, DType dtype) {
-  return dispatch(dtype, [&]<class T>() -> std::string {
+  return dispatch_stored(dtype, [&]<class T>() -> std::string {
     T value;
     std::memcpy(&value, at, sizeof value);
     if constexpr (std::is_same_v<T, bool>)
       return value ? "true" : "false";
     else if constexpr (std::is_integral_v<T>)
       return std::to_string(value);
-    else if constexpr (sizeof(T) == 2)
+    else if constexpr (is_storage_float<T>)
       return format_half(value);
     else
       return format(static_cast<double>(value), sizeof(T) == 8 ? 10 : 6);

@@ -59,7 +59,9 @@ Tensor words64(std::string_view op, const Key& key, const Shape& shape, std::opt
 }
 
 void require_float(std::string_view op, DType dtype) {
-  if (!is_float(dtype)) throw UserError(cat("[", op, "] draws floating-point numbers, not ", name(dtype)));
+  if (!is_float(dtype) || is_only_stored(dtype))
+    throw UserError(cat("[", op, "] draws floating-point numbers, not ", name(dtype),
+                        is_only_stored(dtype) ? ": astype makes them of bfloat16" : ""));
 }
 
 /// Half types are drawn in float32.

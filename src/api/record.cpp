@@ -147,7 +147,7 @@ std::uint64_t scalar_bits(Scalar s, DType dtype) {
   const bool is_float_scalar = s.kind == Scalar::Kind::Float, is_large = s.kind == Scalar::Kind::UInt;
   if (dtype == DType::Float32 && !is_large)
     return std::bit_cast<std::uint32_t>(is_float_scalar ? static_cast<float>(s.f) : static_cast<float>(s.i));
-  return dispatch(dtype, [&]<class T>() -> std::uint64_t {
+  return dispatch_stored(dtype, [&]<class T>() -> std::uint64_t {
     const T value = is_float_scalar ? ir::ref::cast<T>(s.f)
                     : is_large      ? ir::ref::cast<T>(static_cast<std::uint64_t>(s.i))
                                     : ir::ref::cast<T>(s.i);

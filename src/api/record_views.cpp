@@ -115,7 +115,8 @@ ir::NodeRef sort_node(ir::Op op, ir::Node* x, int axis, bool descending, std::in
 
 ir::NodeRef reduce_node(ir::Op op, ir::Node* x, std::uint64_t mask, DType dtype, bool keepdims) {
   const bool position = ir::has(op, ir::POSITION);
-  const ir::NodeRef body = position ? ir::NodeRef::share(x) : cast_node(x, dtype);
+  dtype = computed_as(dtype);
+  const ir::NodeRef body = cast_node(x, position ? computed_as(x->dtype) : dtype);
   if (mask == 0 && !position) return body;
   const ir::Reduce axes{mask};
   auto node =

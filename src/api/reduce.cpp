@@ -40,8 +40,8 @@ DType sum_dtype(DType t) {
 }
 
 /// Halves are averaged in float32: a float16 sum overflows long before its mean does.
-DType mean_dtype(DType t) { return is_float(t) && !is_half(t) ? t : DType::Float32; }
-DType float_dtype(DType t) { return is_float(t) ? t : DType::Float32; }
+DType mean_dtype(DType t) { return is_float(t) && !is_narrow(t) ? t : DType::Float32; }
+DType float_dtype(DType t) { return is_float(t) ? computed_as(t) : DType::Float32; }
 
 Tensor extreme(std::string_view name, Op op, const Tensor& x, const Axes& axes, bool keepdims,
                SourceLocation loc) {

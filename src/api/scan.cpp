@@ -20,7 +20,7 @@ Tensor scan(std::string_view name, Op op, const Tensor& x, std::optional<Axis> a
   ir::Node* const given = api::checked(name, x);
   if (!axis) return scan(name, op, x.reshape({given->numel}), 0, exclusive, reverse, loc);
   const int a = api::checked_axis(name, *axis, given);
-  const ir::NodeRef values = api::cast_node(given, dtype_of(op, given->dtype));
+  const ir::NodeRef values = api::cast_node(given, computed_as(dtype_of(op, given->dtype)));
   return api::finish(api::scan_node(op, values.get(), a, exclusive, reverse));
 }
 

@@ -12,6 +12,8 @@ using api::describe;
 using ir::NodeRef;
 
 void require_combines(std::string_view op, const ir::Node* x, Combine how) {
+  if (is_only_stored(x->dtype) && how != Combine::Set)
+    throw UserError(cat("[", op, "] only sets elements of ", describe(x), ": astype makes numbers of them"));
   if (is_bool(x->dtype) && (how == Combine::Add || how == Combine::Multiply))
     throw UserError(cat("[", op, "] cannot ", how == Combine::Add ? "add to " : "multiply ", describe(x)));
 }

@@ -26,7 +26,7 @@ NodeRef ordered_node(std::string_view name, Op op, const Tensor& x, Axis axis, b
   if (op != Op::sort && extent > std::int64_t{1} << 32)
     throw UserError(
         cat("[", name, "] axis ", axis.value(), " of ", describe(node), " has more than 2^32 elements"));
-  return api::sort_node(op, node, a, descending, kept);
+  return api::sort_node(op, api::cast_node(node, computed_as(node->dtype)).get(), a, descending, kept);
 }
 
 Tensor ordered(std::string_view name, Op op, const Tensor& x, Axis axis, bool descending,
@@ -107,7 +107,7 @@ Tensor searchsorted(const Tensor& sorted, const Tensor& values, Flag right, Sour
   api::check_both("searchsorted", sorted, values);
   ir::Node *const in = sorted.node(), *const wanted = values.node();
   if (in->rank != 1) throw UserError(cat("[searchsorted] searches one axis, got ", describe(in)));
-  const DType dtype = promote(in->dtype, wanted->dtype);
+  const DType dtype = computed_as(promote(in->dtype, wanted->dtype));
   auto node = NodeRef::adopt(ir::new_node(Op::searchsorted, DType::Int64, wanted->dims()));
   node->n_in = 2;
   node->in[0] = api::cast_node(in, dtype).take();

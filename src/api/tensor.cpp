@@ -353,10 +353,10 @@ void Tensor::read_item(void* out, DType type, SourceLocation loc) const {
     throw UserError(cat("[item] needs a tensor of one element, this one is ", api::describe(node_)));
   alignas(8) std::byte value[8];
   copy_leaf(*computed(*this, "item"), value);
-  dispatch(node->dtype, [&]<class From>() {
+  dispatch_stored(node->dtype, [&]<class From>() {
     From from;
     std::memcpy(&from, value, sizeof(From));
-    dispatch(type, [&]<class To>() {
+    dispatch_stored(type, [&]<class To>() {
       const To to = ir::ref::cast<To>(from);
       std::memcpy(out, &to, sizeof(To));
     });

@@ -110,7 +110,7 @@ Json json_of(std::span<const RunArguments> sets, Device device, std::span<const 
 }
 
 DType dtype_named(const std::string& text) {
-  for (int i = 0; i < kDTypeCount; ++i)
+  for (int i = 0; i < kAllDTypeCount; ++i)
     if (name(static_cast<DType>(i)) == text) return static_cast<DType>(i);
   throw UserError(cat("[replay] no dtype is called ", text));
 }

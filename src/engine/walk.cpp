@@ -31,6 +31,8 @@ DType immediate_dtype(const Node* n, std::size_t k) {
   const ir::OpInfo& info = ir::info(n->op);
   if (info.rule == ir::TypeRule::Logical || (info.rule == ir::TypeRule::Select && k == 0)) return DType::Bool;
   if (info.rule == ir::TypeRule::Word32) return DType::UInt64;
+  if (info.rule == ir::TypeRule::FromBits) return DType::UInt8;
+  if (info.rule == ir::TypeRule::ToBits) return DType::Float32;
   if (info.rule == ir::TypeRule::Compare)
     for (const Node* in : ir::operands(*n))
       if (in) return in->dtype;

@@ -88,7 +88,7 @@ std::span<const std::int64_t> Step::dims(std::size_t k) const {
 
 Tensor Step::in(std::size_t k) const {
   if (edge.in[k]) return shared(edge.in[k]);
-  ir::NodeRef scalar = api::scalar_node(0, dtype());
+  ir::NodeRef scalar = api::scalar_node(0, node->dtype);
   scalar->imm = edge.imm;
   return api::finish(std::move(scalar));
 }
@@ -118,7 +118,7 @@ Tensor sum_to(const Tensor& g, std::span<const std::int64_t> dims) {
 }
 
 Tensor zeros_of(std::span<const std::int64_t> dims, const ir::Node& like) {
-  TensorOptions options(like.dtype);
+  TensorOptions options(computed_as(like.dtype));
   if (like.device != ir::kAnyDevice) options.device = ir::device_of(like.device);
   return zeros(Shape(dims), options);
 }

@@ -30,7 +30,8 @@ struct Step {
   int result_of_call = -1;
 
   std::span<const std::int64_t> dims() const { return node->dims(); }
-  DType dtype() const { return node->dtype; }
+  /// Of its derivatives: those of an 8-bit float are not rounded to its few bits.
+  DType dtype() const { return computed_as(node->dtype); }
   bool wants(std::size_t k) const { return from[k] != kNone; }
   /// The step that made operand k. Pre: wants(k).
   const Step& before(std::size_t k) const { return all[from[k]]; }

@@ -58,7 +58,7 @@ std::vector<Tensor> Tape::pull_loss() const {
 
 void Tape::check_like(std::string_view what, std::size_t i, const Tensor& given, const ir::Node& like) const {
   const ir::Node* const node = api::checked(op_, given);
-  if (node->dtype != like.dtype || !std::ranges::equal(node->dims(), like.dims()))
+  if (node->dtype != computed_as(like.dtype) || !std::ranges::equal(node->dims(), like.dims()))
     throw UserError(cat("[", op_, "] ", what, " ", i, " is ", ir::describe(node), ", expected ",
                         ir::describe(&like), where(like.loc)));
 }

@@ -66,7 +66,7 @@ Tensor transposed_product(const Tensor& g) {
 }  // namespace
 
 void pull_cast(const Step& s, const Tensor& g, std::span<Tensor> to) {
-  to[0] = g.astype(s.edge.in[0]->dtype);
+  to[0] = g.astype(computed_as(s.edge.in[0]->dtype));
 }
 Tensor push_cast(const Step& s, std::span<const Tensor> t) { return t[0].astype(s.dtype()); }
 

@@ -16,7 +16,7 @@ namespace kiln::engine {
 namespace {
 
 double value_at(DType type, const std::byte* data, std::int64_t i) {
-  return dispatch(type, [&]<class T>() -> double {
+  return dispatch_stored(type, [&]<class T>() -> double {
     T v;
     std::memcpy(&v, data + i * static_cast<std::int64_t>(sizeof(T)), sizeof(T));
     return static_cast<double>(v);
@@ -29,6 +29,8 @@ double tolerance(DType type) {
   switch (type) {
     case DType::Float16: return 4e-3;
     case DType::BFloat16: return 3e-2;
+    case DType::Float8E4M3FN: return 0.25;
+    case DType::Float8E5M2: return 0.5;
     case DType::Float32: return 1e-4;
     case DType::Float64: return 1e-10;
     case DType::Bool:

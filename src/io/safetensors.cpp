@@ -20,12 +20,14 @@ constexpr const char* kMetadata = "__metadata__";
 std::string dtype_code(DType dtype) {
   if (is_bool(dtype)) return "BOOL";
   if (dtype == DType::BFloat16) return "BF16";
+  if (dtype == DType::Float8E4M3FN) return "F8_E4M3";
+  if (dtype == DType::Float8E5M2) return "F8_E5M2";
   const char* kind = is_signed_int(dtype) ? "I" : is_unsigned_int(dtype) ? "U" : "F";
   return kind + std::to_string(8 * size_of(dtype));
 }
 
 std::optional<DType> dtype_of_code(std::string_view code) {
-  for (int i = 0; i < kDTypeCount; ++i)
+  for (int i = 0; i < kAllDTypeCount; ++i)
     if (dtype_code(static_cast<DType>(i)) == code) return static_cast<DType>(i);
   return std::nullopt;
 }

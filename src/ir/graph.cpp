@@ -24,12 +24,12 @@ std::string file_name(const SourceLocation& loc) {
 }
 
 std::string constant_text(DType type, std::uint64_t bits) {
-  return dispatch(type, [&]<class T>() -> std::string {
+  return dispatch_stored(type, [&]<class T>() -> std::string {
     T value;
     std::memcpy(static_cast<void*>(&value), &bits, sizeof(T));
     if constexpr (std::is_same_v<T, bool>)
       return value ? "true" : "false";
-    else if constexpr (sizeof(T) == 1)
+    else if constexpr (std::is_integral_v<T> && sizeof(T) == 1)
       return std::to_string(int{value});
     else if constexpr (std::is_integral_v<T> || std::is_same_v<T, double>)
       return cat(value);

@@ -198,7 +198,9 @@ class Inference {
     return nullptr;
   }
 
-  bool folds(DType t) const { return info(op_).fold != Fold::LogAddExp || is_float(t); }
+  bool folds(DType t) const {
+    return !is_only_stored(t) && (info(op_).fold != Fold::LogAddExp || is_float(t));
+  }
 
   const char* reduce() {
     if (in_.size() != 1) return "has a wrong operand";

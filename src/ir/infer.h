@@ -28,8 +28,12 @@ constexpr std::uint8_t type_class(DType t) {
 
 /// The dtype that operands are converted to, from their promoted dtype.
 constexpr DType operand_dtype(TypeRule rule, DType t) {
+  if (rule == TypeRule::Select || rule == TypeRule::Structural) return t;
+  t = computed_as(t);
   switch (rule) {
     case TypeRule::Float: return is_float(t) ? t : DType::Float32;
+    case TypeRule::FromBits: return is_int(t) ? DType::UInt8 : t;
+    case TypeRule::ToBits: return is_half(t) ? DType::Float32 : t;
     case TypeRule::Logical: return DType::Bool;
     case TypeRule::Word32:
     case TypeRule::Word64: return is_int(t) ? DType::UInt64 : t;
@@ -44,6 +48,8 @@ constexpr DType operand_dtype(TypeRule rule, DType t) {
 /// The dtype of an elementwise result, from its operands' (a choice's: of what it chooses from).
 constexpr DType result_dtype(TypeRule rule, DType operand) {
   if (rule == TypeRule::Word32) return DType::UInt32;
+  if (rule == TypeRule::FromBits) return DType::Float32;
+  if (rule == TypeRule::ToBits) return DType::UInt8;
   return rule == TypeRule::Compare || rule == TypeRule::Logical ? DType::Bool : operand;
 }
 

@@ -36,7 +36,18 @@ enum class OpKind : std::uint8_t {
   Part,
   Elementwise
 };
-enum class TypeRule : std::uint8_t { Structural, Same, Float, Compare, Logical, Select, Word32, Word64 };
+enum class TypeRule : std::uint8_t {
+  Structural,
+  Same,
+  Float,
+  Compare,
+  Logical,
+  Select,
+  Word32,
+  Word64,
+  FromBits,
+  ToBits
+};
 
 /// How a reduction or a scan makes one value of two. None: it is neither.
 enum class Fold : std::uint8_t { None, Sum, Prod, Max, Min, ArgMax, ArgMin, LogAddExp };

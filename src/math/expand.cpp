@@ -350,7 +350,8 @@ std::vector<float> op_costs(bool gpu) {
                       : facts.rule == ir::TypeRule::Logical        ? DType::Bool
                       : facts.rule == ir::TypeRule::Word32 || facts.rule == ir::TypeRule::Word64
                           ? DType::UInt64
-                          : type;
+                      : facts.rule == ir::TypeRule::FromBits ? DType::UInt8
+                                                             : type;
       operand[k] = {&pool, pool.intern({Prim::Slot, t, kernel::kNoExpr, kernel::kNoExpr, kernel::kNoExpr,
                                         static_cast<std::uint64_t>(k)})};
     }

@@ -28,8 +28,8 @@ using oracle::widen;
 
 Value cast(const GraphNode& node, const Value& x) {
   Value out = oracle::new_value(node.dtype, node.dims);
-  dispatch(x.dtype, [&]<class From>() {
-    dispatch(node.dtype, [&]<class To>() {
+  dispatch_stored(x.dtype, [&]<class From>() {
+    dispatch_stored(node.dtype, [&]<class To>() {
       Cursor cursor(x);
       for (std::int64_t i = 0, offset = 0; i < node.numel; ++i) {
         cursor.take(&offset, 1);

@@ -7,6 +7,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
+#include <vector>
 
 namespace kiln::ir::oracle {
 namespace {
@@ -76,7 +78,8 @@ void run(const GraphNode& node, const Value* in, Value& out, F f) {
   dispatch(in[node.in.size() - 1].dtype, [&]<class S>() {
     if constexpr ((kTypes & class_bit<S>()) != 0 && (kRule != TypeRule::Logical || std::is_same_v<S, bool>) &&
                   (!(kRule == TypeRule::Word32 || kRule == TypeRule::Word64) ||
-                   std::is_same_v<S, std::uint64_t>)) {
+                   std::is_same_v<S, std::uint64_t>) &&
+                  (kRule != TypeRule::FromBits || std::is_same_v<S, std::uint8_t>)) {
       // Only nextafter looks at the storage type: the others share one instantiation for all floats.
       using Named = std::conditional_t<kOp == Op::nextafter || std::is_integral_v<S>, S, double>;
       const auto g = [&f](auto x, auto y, auto z) { return f.template operator()<Named>(x, y, z); };
@@ -86,6 +89,10 @@ void run(const GraphNode& node, const Value* in, Value& out, F f) {
         blocks<S, S, bool>(node, in, out, g);
       else if constexpr (kRule == TypeRule::Word32)
         blocks<S, S, std::uint32_t>(node, in, out, g);
+      else if constexpr (kRule == TypeRule::FromBits)
+        blocks<S, S, float>(node, in, out, g);
+      else if constexpr (kRule == TypeRule::ToBits)
+        blocks<S, S, std::uint8_t>(node, in, out, g);
       else
         blocks<S, S, S>(node, in, out, g);
     } else {
@@ -94,9 +101,21 @@ void run(const GraphNode& node, const Value* in, Value& out, F f) {
   });
 }
 
+/// A choice of values that are only stored, as one of their bytes.
+Value choose_bytes(GraphNode node, const Value* operands) {
+  std::vector<Value> bytes(operands, operands + node.in.size());
+  for (Value& v : bytes)
+    if (is_only_stored(v.dtype)) v.dtype = DType::UInt8;
+  const DType type = std::exchange(node.dtype, DType::UInt8);
+  Value out = elementwise(node, bytes.data());
+  out.dtype = type;
+  return out;
+}
+
 }  // namespace
 
 Value elementwise(const GraphNode& node, const Value* operands) {
+  if (is_only_stored(node.dtype)) return choose_bytes(node, operands);
   Value out = new_value(node.dtype, node.dims);
   switch (node.op) {
 #define KILN_STRUCTURAL(Name, ...) case Op::Name:

@@ -115,7 +115,8 @@ Value scatter(const GraphNode& node, const Value& x, const Value& indices, const
   Value rest = out;  // the result where the coordinate along the axis is 0
   rest.dims = values.dims;
   rest.strides[axis] = 0;
-  dispatch(node.dtype, [&]<class S>() {
+  const DType moved = is_only_stored(node.dtype) ? DType::UInt8 : node.dtype;  // which are only set
+  dispatch(moved, [&]<class S>() {
     std::vector<Target<S>> targets;
     Cursor cursor(x);
     for (std::int64_t i = 0, from = 0; i < node.numel; ++i) {

@@ -17,7 +17,8 @@ namespace kiln::ir::ref {
 template <class S>
 using Compute = std::conditional_t<std::is_integral_v<S>, S, double>;
 
-/// double -> float16/bfloat16 with one rounding: through a float rounded to odd, which keeps the sticky bit.
+/// double -> a narrower float than float32, with one rounding: through a float rounded to odd, which keeps
+/// the sticky bit.
 template <class H>
 H to_half(double value) {
   float f = static_cast<float>(value);
@@ -27,17 +28,29 @@ H to_half(double value) {
   return H(f);
 }
 
+/// The value of an 8-bit float H with these bits, and the bits of the H nearest to a value.
+template <class H, class T>
+float from_float8(T bits) {
+  H h;
+  h.bits = static_cast<std::uint8_t>(bits);
+  return h;
+}
+template <class H, class T>
+std::uint8_t to_float8(T value) {
+  return to_half<H>(static_cast<double>(value)).bits;
+}
+
 /// Value conversion (array API astype): float to integer truncates, saturates, NaN gives 0; integers wrap;
 /// anything to bool is x != 0.
 template <class To, class From>
 To cast(From from) {
   if constexpr (std::is_same_v<To, From>) {
     return from;
-  } else if constexpr (std::is_same_v<From, float16> || std::is_same_v<From, bfloat16>) {
+  } else if constexpr (is_storage_float<From>) {
     return cast<To>(static_cast<double>(static_cast<float>(from)));
   } else if constexpr (std::is_same_v<To, bool>) {
     return from != From(0);
-  } else if constexpr (std::is_same_v<To, float16> || std::is_same_v<To, bfloat16>) {
+  } else if constexpr (is_storage_float<To>) {
     return to_half<To>(static_cast<double>(from));
   } else if constexpr (std::is_integral_v<To> && std::is_floating_point_v<From>) {
     const double v = static_cast<double>(from);

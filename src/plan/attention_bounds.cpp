@@ -32,6 +32,8 @@ double value_of(DType type, std::uint64_t bits) {
     case DType::BFloat16: return std::bit_cast<float>(static_cast<std::uint32_t>(bits & 0xffff) << 16);
     case DType::Float32: return std::bit_cast<float>(static_cast<std::uint32_t>(bits));
     case DType::Float64: return std::bit_cast<double>(bits);
+    case DType::Float8E4M3FN:
+    case DType::Float8E5M2: break;
   }
   return 0;
 }

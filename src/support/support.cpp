@@ -132,6 +132,48 @@ std::uint16_t float_to_half(float value) {
   return sign | static_cast<std::uint16_t>((rounded - (112u << 23)) >> 13);
 }
 
+namespace {
+
+/// A float of 8 bits: a sign, an exponent and kMantissa bits, with the least normal number 2^(1 - kBias).
+/// Above kGreatest, the bits of the greatest float that rounds to a number, stands kBeyond.
+template <int kMantissa, int kBias, std::uint32_t kGreatest, std::uint8_t kBeyond>
+std::uint8_t to_float8(float value) {
+  constexpr int kDropped = 23 - kMantissa;
+  constexpr std::uint32_t kRebias = static_cast<std::uint32_t>(127 - kBias) << 23;
+  const std::uint32_t bits = std::bit_cast<std::uint32_t>(value), magnitude = bits & 0x7fffffffu;
+  const auto sign = static_cast<std::uint8_t>((bits >> 24) & 0x80u);
+  if (magnitude > 0x7f800000u) return sign | 0x7fu;
+  if (magnitude > kGreatest) return sign | kBeyond;
+  if (magnitude <
+      kRebias + (1u << 23)) {  // below the least normal: the unit of the sum is that of a subnormal
+    const float unit = bits_to_float(static_cast<std::uint32_t>(127 + 1 - kBias - kMantissa + 23) << 23);
+    const float sum = bits_to_float(magnitude) + unit;
+    return sign |
+           static_cast<std::uint8_t>(std::bit_cast<std::uint32_t>(sum) - std::bit_cast<std::uint32_t>(unit));
+  }
+  const std::uint32_t odd = (magnitude >> kDropped) & 1u;
+  return sign |
+         static_cast<std::uint8_t>((magnitude + (1u << (kDropped - 1)) - 1 + odd - kRebias) >> kDropped);
+}
+
+}  // namespace
+
+float e4m3fn_to_float(std::uint8_t bits) {
+  const std::uint32_t sign = std::uint32_t{bits & 0x80u} << 24, magnitude = bits & 0x7fu;
+  if (magnitude == 0x7fu) return bits_to_float(sign | 0x7fc00000u);
+  if (magnitude < 8)
+    return bits_to_float(sign | std::bit_cast<std::uint32_t>(static_cast<float>(magnitude) * 0x1p-9f));
+  return bits_to_float(sign | ((magnitude << 20) + (120u << 23)));
+}
+/// 464, half way between 448 and what would be 480, is 448: its mantissa is even.
+std::uint8_t float_to_e4m3fn(float value) { return to_float8<3, 7, 0x43e80000u, 0x7f>(value); }
+
+float e5m2_to_float(std::uint8_t bits) { return half_to_float(static_cast<std::uint16_t>(bits << 8)); }
+/// Half way from 57344 to infinity, 61440 is infinity, whose mantissa is even.
+std::uint8_t float_to_e5m2(float value) { return to_float8<2, 15, 0x476fffffu, 0x7c>(value); }
+
+void nothing_computes(DType t) { throw InternalError(cat("nothing computes in ", name(t))); }
+
 }  // namespace detail
 
 DType promote(DType a, DType b) {
@@ -139,6 +181,10 @@ DType promote(DType a, DType b) {
   if (is_bool(a)) return b;
   if (is_bool(b)) return a;
   if (is_float(a) && is_float(b)) {
+    if (is_only_stored(a) || is_only_stored(b)) {
+      if (is_only_stored(a) && is_only_stored(b)) return DType::BFloat16;
+      return is_only_stored(a) ? b : a;
+    }
     if (is_half(a) && is_half(b)) return DType::Float32;  // float16 with bfloat16
     return std::max(a, b);
   }

@@ -29,7 +29,7 @@ bool same(Dims a, Dims b) {
 std::uint64_t bits_of(DType type, double value) {
   return dispatch(type, [&]<class T>() {
     T v;
-    if constexpr (std::is_same_v<T, float16> || std::is_same_v<T, bfloat16>)
+    if constexpr (is_storage_float<T>)
       v = T(static_cast<float>(value));
     else
       v = static_cast<T>(value);
@@ -44,6 +44,8 @@ int digits(DType t) {
   switch (t) {
     case DType::Float16: return 11;
     case DType::BFloat16: return 8;
+    case DType::Float8E4M3FN: return 4;
+    case DType::Float8E5M2: return 3;
     case DType::Float32: return 24;
     case DType::Float64: return 53;
     case DType::Bool: return 1;

@@ -2,6 +2,7 @@
 
 #include "transform/align_orders.h"
 #include "transform/arrange_operands.h"
+#include "transform/bits_of_floats.h"
 #include "transform/cse.h"
 #include "transform/dce.h"
 #include "transform/find_logsumexps.h"
@@ -126,6 +127,7 @@ std::span<const Pass> passes() { return kPasses; }
 
 Transformed transform(ir::Graph graph, const Wishes& wishes) {
   Transformed t{std::move(graph), {}, {}, {}};
+  if (has_stored_floats(t.graph)) follow(t, bits_of_floats(t.graph));
   if (wishes.patterns && any_patterns()) {
     follow(t, settle_parts(t.graph));
     follow(t, cse(t.graph));

@@ -21,6 +21,8 @@ const char* result_of(TypeRule rule) {
     case TypeRule::Select: return "T of the last two";
     case TypeRule::Word32: return "uint32";
     case TypeRule::Word64: return "uint64";
+    case TypeRule::FromBits: return "float32";
+    case TypeRule::ToBits: return "uint8";
     case TypeRule::Structural: return "";
   }
   return "";

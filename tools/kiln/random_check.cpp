@@ -27,7 +27,7 @@ class ModeScope {
 };
 
 std::vector<double> doubles(const Tensor& t) {
-  return dispatch(t.dtype(), [&]<class T>() {
+  return dispatch_stored(t.dtype(), [&]<class T>() {
     const std::vector<T> values = t.to_vector<T>();
     std::vector<double> out;
     for (const T v : values) out.push_back(static_cast<double>(v));

@@ -61,6 +61,8 @@ const char* cuda_type(DType type) {
     case DType::BFloat16: return "bf16";
     case DType::Float32: return "float";
     case DType::Float64: return "double";
+    case DType::Float8E4M3FN:
+    case DType::Float8E5M2: break;  // bytes here
   }
   KILN_CHECK_THAT(false, "dtype");
   return "";
@@ -112,6 +114,8 @@ std::string cuda_constant(DType type, std::uint64_t bits) {
       if (v == std::numeric_limits<std::int64_t>::min()) return "int64(0x8000000000000000ll)";
       return v < 0 ? cat('(', v, "ll)") : cat(v, "ll");
     }
+    case DType::Float8E4M3FN:
+    case DType::Float8E5M2: break;
   }
   return {};
 }

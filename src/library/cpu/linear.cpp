@@ -300,6 +300,8 @@ auto worked(const Call& call, F f) {
     case DType::UInt16:
     case DType::UInt32:
     case DType::UInt64:  // the API makes floats of these
+    case DType::Float8E4M3FN:
+    case DType::Float8E5M2:
     case DType::Float32: break;
   }
   return f(Work<float>(call));

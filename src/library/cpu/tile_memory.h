@@ -49,6 +49,8 @@ void with_type(DType type, F f) {
     case DType::UInt16:
     case DType::UInt32:
     case DType::UInt64:
+    case DType::Float8E4M3FN:
+    case DType::Float8E5M2:
     case DType::Float64: break;
   }
   KILN_CHECK_THAT(false, "an attention of ", name(type));

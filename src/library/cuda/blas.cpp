@@ -121,7 +121,9 @@ bool types_of(DType dtype, Types& out) {
     case DType::UInt8:
     case DType::UInt16:
     case DType::UInt32:
-    case DType::UInt64: return false;
+    case DType::UInt64:
+    case DType::Float8E4M3FN:
+    case DType::Float8E5M2: return false;
   }
   return false;
 }
