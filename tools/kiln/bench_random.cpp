@@ -58,13 +58,11 @@ double least_bytes(const RandomProgram& p, const Chip& chip) {
   const double size = p.rows.row_bytes, whole_lines = std::floor(size / chip.line_bytes) * chip.line_bytes;
   const double a_row = size == whole_lines ? size : whole_lines + chip.line_bytes;
   const double cached = std::min(1.0, chip.cache_bytes / std::max(p.rows.table_bytes, 1.0));
-  const double missed =
-      p.rows.count * (1 - cached) * a_row + cached * std::min(p.rows.table_bytes, p.rows.count * a_row);
+  const double missed = p.rows.count * (1 - cached) * a_row;
   if (p.rows.in_inputs)
-    bytes -= p.rows.table_bytes;
-  else
-    bytes -= p.rows.moved * p.rows.table_bytes * (1 - cached);
-  return bytes + p.rows.moved * missed;
+    return bytes - p.rows.table_bytes + missed + cached * std::min(p.rows.table_bytes, p.rows.count * a_row);
+  // Inputs and outputs count the table once each; what the cache holds of it moves no more often.
+  return bytes + p.rows.moved * (missed - p.rows.table_bytes * (1 - cached));
 }
 
 /// Bytes of the stretches of `least` bytes that a row has a part of, wherever it begins among rows of its
