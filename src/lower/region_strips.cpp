@@ -47,6 +47,18 @@ Index without(const Index& index, AtomId atom) {
   return out;
 }
 
+/// Of all points, those at which a load is done: part of a join has few.
+double share_of_points(const Pulled& p, const Entry& e) {
+  double share = 1;
+  for (std::int32_t at = e.predicates; at >= 0; at = p.links[static_cast<std::size_t>(at)].next) {
+    const Predicate& there = p.links[static_cast<std::size_t>(at)].predicate;
+    if (there.t.n != 1 || std::abs(there.t.terms[0].coef) != 1 || there.step != 1) continue;
+    const auto all = static_cast<double>(p.space.atom(there.t.terms[0].atom).extent);
+    share *= std::min(1.0, static_cast<double>(there.extent) / all);
+  }
+  return share;
+}
+
 std::int64_t floor_div(std::int64_t a, std::int64_t b) { return a / b - (a % b != 0 && (a < 0) != (b < 0)); }
 
 }  // namespace
@@ -98,10 +110,11 @@ double RegionLowering::loads_in_strip(int axis, std::int64_t rows, const std::se
     if (e.kind != Entry::Kind::Load || turned.contains(id)) continue;
     const std::int64_t steps = strip_steps(e.index, axis, true), step = e.index.coef(along.last);
     const bool same = is_same_along(e.index, axis);
+    const double share = share_of_points(p_, e);
     const EntryId owner = same || is_same_along(without(e.index, along.last), axis) ? stride_owner(id) : id;
     for (std::int64_t row = 0; row < rows; ++row)
       if (loads.emplace(owner, e.index.c - steps * step, same ? 0 : steps + row).second)
-        cost += load_cost(e, 1, 1);
+        cost += load_cost(e, 1, 1) * (same ? std::min(1.0, static_cast<double>(rows) * share) : share);
   }
   return cost / static_cast<double>(rows);
 }
@@ -148,7 +161,7 @@ double RegionLowering::loads_alone(const schedule::Facts& f, const std::set<Entr
       const Entry& e = p_.entries[id];
       if (e.kind != Entry::Kind::Load || turned.contains(id)) continue;
       const bool whole = !walks(e.index, groups_.back()) || begins_whole(e, f.window);
-      cost += load_cost(e, f.window, whole ? 1 : 2) + (whole ? 0 : kShifts);
+      cost += share_of_points(p_, e) * (load_cost(e, f.window, whole ? 1 : 2) + (whole ? 0 : kShifts));
     }
     return cost / f.window;
   }
@@ -159,8 +172,10 @@ double RegionLowering::loads_alone(const schedule::Facts& f, const std::set<Entr
     if (e.kind != Entry::Kind::Load || turned.contains(id)) continue;
     const bool whole = !walks(e.index, groups_.back()) || (begins_whole(e, lanes) && !lanes_decide(e, lanes));
     const bool shared = f.window_rounds > 0 && !walks(e.index, groups_.back());
-    cost += load_cost(e, lanes, whole ? 1 : lanes) / static_cast<double>(shared ? f.window_rounds : lanes);
-    if (lanes > 1 && e.predicates >= 0) cost += whole ? 1 / static_cast<double>(lanes) : 1;
+    double cost_here =
+        load_cost(e, lanes, whole ? 1 : lanes) / static_cast<double>(shared ? f.window_rounds : lanes);
+    if (lanes > 1 && e.predicates >= 0) cost_here += whole ? 1 / static_cast<double>(lanes) : 1;
+    cost += share_of_points(p_, e) * cost_here;
   }
   return cost;
 }
@@ -187,7 +202,7 @@ void RegionLowering::find_strips(schedule::Facts& f) {
   double apart = 0;  // loads of single elements
   for (EntryId id = 0; id < p_.entries.size(); ++id)
     if (p_.entries[id].kind == Entry::Kind::Load && !turned.contains(id))
-      apart += load_cost(p_.entries[id], 1, 1);
+      apart += share_of_points(p_, p_.entries[id]) * load_cost(p_.entries[id], 1, 1);
   if (f.window > 0 && apart <= kMostShifted) return;
   const double wins = few ? kWinsOfFew : f.window_rounds > 0 ? 1 : kWins;
   double least = std::min(wins * loads_alone(f, turned), kShared * apart);

@@ -98,6 +98,17 @@ TEST(Strips, WindowsOfManyElements) {
   EXPECT_EQ(loads_of_strip(b), 98);  // of 392
 }
 
+/// Each point reads one part of a join: rows along the joined axis share nothing.
+TEST(Strips, PartsOfAJoinAreNotShared) {
+  for (const DType type : {DType::Int64, DType::Float32}) {
+    GraphBuilder b;
+    std::vector<NodeId> parts{b.leaf(type, {2, 40, 336})};
+    for (int i = 0; i < 4; ++i) parts.push_back(b.leaf(type, {1, 40, 336}));
+    b.root(ir::Builder(b.graph).add(Op::join, ir::Operands(parts), ir::Join{0}));
+    EXPECT_EQ(loads_of_strip(b), 0) << name(type);
+  }
+}
+
 /// Rows that tested runs of a warp would take, too.
 TEST(Strips, RowsMayBeLong) {
   GraphBuilder b;
