@@ -1,5 +1,5 @@
-// reduce_in_order: a reduction of a permuted array reduces the array as it lies in memory, and its few
-// results are permuted instead.
+// reduce_in_order: a reduction of a permuted array reduces the array as it lies in memory, and its results
+// are permuted instead.
 #pragma once
 
 #include "transform/replacement.h"
