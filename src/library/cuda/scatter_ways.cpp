@@ -53,6 +53,7 @@ constexpr std::int64_t kMostCounters = 1 << 15;   // … and of one that has it 
 constexpr std::uint32_t kCountingThreads = 1024;  // of a block that makes the indices, too
 constexpr std::int64_t kMostRanges = 4;           // times that indices are read
 constexpr std::int64_t kShortRow = 32;            // bytes
+constexpr std::int64_t kVectorBytes = 16;         // that a thread of a listed row reads at once
 constexpr std::int64_t kColumnBytes = 80 << 10;   // of a block's sums of columns
 constexpr std::int64_t kLongHalves = 512;         // elements
 constexpr std::int64_t kMostWidth = 1 << 16;
@@ -109,16 +110,28 @@ bool adds_rows(const Scatter& call, std::uint64_t l2_bytes) {
   // listed.
   if (is_half(call.dtype) && width >= kLongHalves && s.rows <= kFewRows && column_bytes(s, 1) > kColumnBytes)
     return false;
-  const std::int64_t room = static_cast<std::int64_t>(l2_bytes) / 4, bytes = 4 * s.rows * s.pitch;
+  // Rows that are listed are read by elements where they are no vectors.
+  const std::int64_t row_bytes = width * size_of(call.dtype), room = static_cast<std::int64_t>(l2_bytes) / 4;
+  const bool slowly_listed = row_bytes <= kShortRow || row_bytes % kVectorBytes != 0;
   return s.count >= kFewestPrivately && 2 * s.count >= s.rows && s.count * s.vectors < kMostVectors &&
-         bytes <= (width == 3                                 ? 2 * room
-                   : width * size_of(call.dtype) <= kShortRow ? 3 * room
-                                                              : room);
+         s.bytes() <= (width == 3      ? 2
+                       : slowly_listed ? 3
+                                       : 1) *
+                          room;
+}
+
+/// Whether short rows of floats meet in the result, which the second cache has where their sums beside it,
+/// with room for whole vectors, would leave it.
+bool meets_in_result(const Scatter& call, std::uint64_t l2_bytes) {
+  const std::int64_t width = row_width(call);
+  return adds_words(call) && call.dtype == DType::Float32 && width > 0 && 4 * width <= kShortRow &&
+         width % 4 != 0 && 4 * width * call.x.dims[0] <= 3 * static_cast<std::int64_t>(l2_bytes) / 4;
 }
 
 /// Whether values of whole rows are listed by row.
-bool takes_rows(const Scatter& call) {
+bool takes_rows(const Scatter& call, std::uint64_t l2_bytes) {
   if (call.how == Combine::Set || in_order(call) || counts(call) || meets_privately(call)) return false;
+  if (meets_in_result(call, l2_bytes)) return false;
   const std::int64_t width = row_width(call), count = call.values.dims[0], rows = call.x.dims[0],
                      bytes = width * size_of(call.dtype);
   return bytes >= kRowBytes && count >= kFewestRows &&
@@ -315,7 +328,7 @@ Way way_of(const Scatter& call, std::uint64_t l2_bytes) {
   if (takes(counts(call))) return Way::Counted;
   if (takes(takes_buckets(call, l2_bytes))) return Way::Bucketed;
   if (takes(adds_rows(call, l2_bytes))) return Way::Summed;
-  if (takes(takes_rows(call))) return Way::Listed;
+  if (takes(takes_rows(call, l2_bytes))) return Way::Listed;
   return meets_privately(call) ? Way::Privately : Way::Apart;
 }
 

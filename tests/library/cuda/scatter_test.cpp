@@ -350,24 +350,35 @@ TEST(ScatterWays, RangesAreOfOutputsThatLeaveTheSecondCache) {
   EXPECT_EQ(ranges(1 << 25), 1);
 }
 
+/// Of four values of so many floats for each row, on an H200.
+Way way(std::int64_t rows, std::int64_t width) {
+  library::Scatter call;
+  call.dtype = DType::Float32;
+  call.how = Combine::Add;
+  call.ordered = false;
+  call.x.rank = call.values.rank = call.indices.rank = 2;
+  call.x.dims[0] = rows;
+  call.values.dims[0] = call.indices.dims[0] = 4 * rows;
+  call.x.dims[1] = call.values.dims[1] = call.indices.dims[1] = width;
+  call.values.strides[0] = width;
+  call.values.strides[1] = call.indices.strides[0] = 1;
+  return way_of(call, 60 << 20);
+}
+
 /// Their sums would have room for four.
 TEST(ScatterWays, ManyRowsOfThreeMeetInTheResult) {
-  const auto way = [](std::int64_t rows, std::int64_t width) {
-    library::Scatter call;
-    call.dtype = DType::Float32;
-    call.how = Combine::Add;
-    call.ordered = false;
-    call.x.rank = call.values.rank = call.indices.rank = 2;
-    call.x.dims[0] = rows;
-    call.values.dims[0] = call.indices.dims[0] = 4 * rows;
-    call.x.dims[1] = call.values.dims[1] = call.indices.dims[1] = width;
-    call.values.strides[0] = width;
-    call.values.strides[1] = call.indices.strides[0] = 1;
-    return way_of(call, 60 << 20);
-  };
   EXPECT_EQ(way(2796202, 3), Way::Apart);
   EXPECT_EQ(way(1000000, 3), Way::Summed);
   EXPECT_EQ(way(4194304, 2), Way::Summed);
+  EXPECT_EQ(way(1677721, 5), Way::Apart);
+  EXPECT_EQ(way(1198372, 7), Way::Summed);
+}
+
+/// Rows that are no vectors are listed only where their sums would leave the second cache.
+TEST(ScatterWays, RowsOfOddLengthMeetInTheSecondCache) {
+  EXPECT_EQ(way(270600, 31), Way::Summed);
+  EXPECT_EQ(way(262144, 32), Way::Listed);
+  EXPECT_EQ(way(541200, 31), Way::Listed);
 }
 
 TEST(ScatterWays, ColumnsAreOfFewRowsWithManyValues) {
