@@ -4,11 +4,13 @@
 #pragma once
 
 /// Axes that windows move along are the innermost first. Channels of one group; groups lie beside each other.
-/// `first` is where the first window begins, which may be before the array. Strides in elements. Mirrored by
-/// lower/region_product_windows.cpp.
+/// `first` is where the first window begins, which may be before the array. Strides in elements. Of
+/// product_strips alone: what a tile has, channels of a stage, tiles; blocks of the launch, bytes of one.
+/// Mirrored by lower/region_product_windows.cpp.
 struct Windows {
   int channels, groups;
   int count[3], taps[3], step[3], gap[3], first[3], extent[3];
+  int strips_x, strips_y, strips_images, depth, tiles, blocks, shared, unused;
   int64 stride[3], image, channel;
 };
 

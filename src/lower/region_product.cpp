@@ -109,6 +109,10 @@ void RegionLowering::choose_product() {
     s_.lanes = vector >= kWide && !fma ? kWide : least;
     s_.steps = 1;
     s_.ragged = unaligned_ = vector < least;
+    if (fma && takes_strips(g_, product_, *windows_)) {  // a call of the epilogue has windows of one row
+      s_.lanes = s_.ragged ? 1 : width_of_strip(*windows_, g_[product_].dtype == DType::Float64, least);
+      s_.ragged = unaligned_ = false;
+    }
     s_.threads = {kPlainThreads, 1, false};
   }
   s_.form = Form::Product;
@@ -458,7 +462,11 @@ void RegionLowering::build_template() {
                          b[0].strides[rank - 1],       b[0].strides[rank - 2]};
   append(out_.head, head);
   if (windows_) {
-    const std::vector<std::byte> more = head_of_windows(*windows_);
+    std::optional<WindowStrips> strips;
+    if (k_.main_loop->name == "product_strips")
+      strips =
+          window_strips(g_, product_, *windows_, *constant_in(*k_.main_loop, "kFlat") != 0, target_.threads);
+    const std::vector<std::byte> more = head_of_windows(*windows_, strips);
     out_.head.insert(out_.head.end(), more.begin(), more.end());
   }
   out_.grid = batches * m * n;

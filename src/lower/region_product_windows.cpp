@@ -6,6 +6,7 @@
 #include "lower/region_product_windows.h"
 
 #include "lower/region_lowering.h"
+#include "lower/region_product_strips.h"
 #include "support/check.h"
 
 #include <algorithm>
@@ -20,9 +21,10 @@ namespace {
 struct WindowsHead {
   std::int32_t channels, groups;
   std::int32_t count[3], taps[3], step[3], gap[3], first[3], extent[3];
+  std::int32_t strips_x, strips_y, strips_images, depth, tiles, blocks, shared, unused;
   std::int64_t stride[3], image, channel;
 };
-static_assert(sizeof(WindowsHead) == 120);
+static_assert(sizeof(WindowsHead) == 152);
 
 constexpr std::int64_t kHalf = 2, kMapUnit = 16;  // bytes
 constexpr std::int64_t kChannels = 64;            // of a step of a main loop that copies boxes
@@ -126,17 +128,18 @@ constexpr FmaTile kFmaTiles[] = {{512, 8, 4, 8, 1.9},   {512, 16, 8, 8, 1.45}, {
                                  {64, 64, 4, 8, 1.4},   {64, 128, 8, 8, 1.15}};
 // Of adjacent channels whose stages are deep: whole lines of memory are copied, which take shared memory.
 constexpr FmaTile kFmaDeep[] = {{256, 8, 4, 4, 1.9},   {256, 16, 4, 8, 1.45}, {128, 32, 4, 8, 1.25},
-                                {128, 64, 8, 8, 1.15}, {64, 64, 4, 8, 1.4},   {64, 128, 8, 8, 1.15}};
+                                {128, 64, 8, 8, 1.15}, {96, 64, 6, 8, 1.17},  {64, 64, 4, 8, 1.4},
+                                {64, 128, 8, 8, 1.15}};
 // Sums of 8 bytes take the registers of two.
 constexpr FmaTile kFmaDoubles[] = {
     {512, 8, 4, 8, 1.9}, {256, 16, 4, 8, 1.5}, {128, 32, 4, 8, 1.3}, {64, 64, 4, 8, 1.2}};
 
 /// The tile whose blocks take the least time of all multiprocessors.
 const FmaTile& fma_tile(std::span<const FmaTile> all, std::int64_t windows, std::int64_t beside,
-                        std::int64_t batches, int threads) {
+                        std::int64_t batches, std::int64_t resident, int sms) {
   return *std::ranges::min_element(all, {}, [&](const FmaTile& t) {
     const std::int64_t tiles = batches * ceil_div(windows, t.windows) * ceil_div(beside, t.beside);
-    return static_cast<double>(ceil_div(tiles, threads) * t.windows * t.beside) * t.slowness;
+    return rounds_of_blocks(tiles, resident, sms) * static_cast<double>(t.windows * t.beside) * t.slowness;
   });
 }
 
@@ -150,9 +153,26 @@ bool images_are_one(const plan::WindowView& v, const ProductOperand& beside, std
              [](std::int64_t stride) { return stride == 0; });
 }
 
+/// What product_strips.cuh is told of strips.
+std::vector<kernel::Constant> strips_config(const plan::WindowView& v, const WindowStrips& strips,
+                                            std::int64_t width) {
+  const plan::WindowView::Axis& x = v.axes[0];
+  return {{"kWidth", width},
+          {"kEach", strips.each},
+          {"kTileBeside", strips.beside},
+          {"kBlocks", strips.resident},
+          {"kUnit", strips.unit},
+          {"kShift", strips.shift},
+          {"kTaps", x.taps},
+          {"kStep", x.step},
+          {"kGap", x.gap},
+          {"kChannelsOuter", v.channels_outer, true},
+          {"kWindows", 2}};
+}
+
 }  // namespace
 
-/// The main loop of single threads: see product_fma.cuh.
+/// The main loops of single threads: see product_fma.cuh and product_strips.cuh.
 void RegionLowering::choose_fma_loop(kernel::Template& t, const ProductOperand& windows,
                                      const ProductOperand& beside, std::int64_t batches) {
   // Of so few adjacent ones that are copied one by one, adjacent threads copy those of adjacent windows.
@@ -163,22 +183,31 @@ void RegionLowering::choose_fma_loop(kernel::Template& t, const ProductOperand& 
   const bool of_a = v.operand == 0;
   const std::int64_t bytes = size_of(t.element);
   std::int64_t lines = dims[of_a ? before : last];
-  const bool flat = images_are_one(v, beside, lines, batches),
-             adjacent = !v.channels_outer && v.channel_stride == 1,
+  const bool flat = images_are_one(v, beside, lines, batches);
+  if (takes_strips(g_, product_, v)) {
+    t.name = "product_strips";
+    t.config = strips_config(v, window_strips(g_, product_, v, flat, target_.threads), s_.lanes);
+    t.config.push_back({"kByK", beside.strides[last] == 1, true});
+    t.config.push_back({"kFlat", flat, true});
+    return;
+  }
+  const bool adjacent = !v.channels_outer && v.channel_stride == 1,
              together = adjacent && (windows.alignment > bytes || v.channels > kFewChannels);
   if (flat) lines *= std::exchange(batches, 1);
   const bool floats = t.element == DType::Float32, deep = together && floats;
   const std::span<const FmaTile> tiles = deep                          ? std::span<const FmaTile>(kFmaDeep)
                                          : t.element == DType::Float64 ? std::span<const FmaTile>(kFmaDoubles)
                                                                        : kFmaTiles;
-  const FmaTile& tile = fma_tile(tiles, lines, dims[of_a ? last : before], batches, target_.threads);
+  const std::int64_t resident = floats && !together ? 4 : 3;
+  const FmaTile& tile =
+      fma_tile(tiles, lines, dims[of_a ? last : before], batches, resident, target_.threads);
   t.name = "product_fma";
   t.config = {{"kWidth", s_.lanes},
               {"kTileM", of_a ? tile.windows : tile.beside},
               {"kTileN", of_a ? tile.beside : tile.windows},
               {"kEachM", of_a ? tile.each_windows : tile.each_beside},
               {"kEachN", of_a ? tile.each_beside : tile.each_windows},
-              {"kBlocks", floats && !together ? 4 : 3},
+              {"kBlocks", resident},
               {"kDepth", deep ? 16 : 8},
               {"kUnit", together && !is_half(t.element) ? windows.alignment / bytes : 1},
               {"kByK", beside.strides[of_a ? before : last] == 1, true},
@@ -248,8 +277,10 @@ void RegionLowering::choose_window_loop(kernel::Template& t, const ProductOperan
               {"kWindowAxes", static_cast<std::int64_t>(v.axes.size())}};
 }
 
-std::vector<std::byte> head_of_windows(const plan::WindowView& v) {
+std::vector<std::byte> head_of_windows(const plan::WindowView& v, const std::optional<WindowStrips>& strips) {
   WindowsHead head{};
+  for (const std::size_t i : {0u, 1u, 2u})
+    head.count[i] = head.taps[i] = head.step[i] = head.gap[i] = head.extent[i] = 1;
   head.channels = static_cast<std::int32_t>(v.channels);
   head.groups = static_cast<std::int32_t>(v.groups);
   for (std::size_t i = 0; i < v.axes.size(); ++i) {
@@ -259,6 +290,13 @@ std::vector<std::byte> head_of_windows(const plan::WindowView& v) {
                                                              {head.first, a.first}, {head.extent, a.extent}};
     for (const auto& [field, value] : fields) field[i] = static_cast<std::int32_t>(value);
     head.stride[i] = a.stride;
+  }
+  if (strips) {
+    const std::pair<std::int32_t*, std::int64_t> fields[] = {
+        {&head.strips_x, strips->x},   {&head.strips_y, strips->y},  {&head.strips_images, strips->images},
+        {&head.depth, strips->depth},  {&head.tiles, strips->tiles}, {&head.blocks, strips->blocks},
+        {&head.shared, strips->shared}};
+    for (const auto& [field, value] : fields) *field = static_cast<std::int32_t>(value);
   }
   head.image = v.image_stride;
   head.channel = v.channel_stride;

@@ -17,10 +17,10 @@ constexpr std::int64_t kLeastUnit = 4, kMostUnit = 16;  // bytes that are copied
 constexpr std::int64_t kHalf = 2;
 /// Lines beside windows from which on a library is as fast although it reads windows that were stored. Its
 /// float64 takes tensor cores.
-constexpr std::int64_t kMostBeside = 192, kMostBesideDouble = 64;
+constexpr std::int64_t kMostBeside = 192, kMostBesideDouble = 64, kMostBesideStrips = 96;
 constexpr std::int64_t kPlanned = 64;  // alignment of memory that a plan allocates
 constexpr std::int64_t kMostElements = std::int64_t{1} << 31;
-constexpr std::int64_t kFewPoints = 16;
+constexpr std::int64_t kFewPoints = 16, kManyChannels = 32, kManyBeside = 32;
 /// A main loop keeps a bit for each element of a window along an axis, in 32 bits for all axes.
 constexpr std::int64_t kMostTaps[] = {32, 16, 10};
 constexpr std::int64_t kSpared = 1;  // of these, where single threads multiply
@@ -117,11 +117,13 @@ std::optional<WindowView> windows_of(const Graph& g, NodeId id) {
   for (const std::size_t which : {0u, 1u}) {
     const std::int64_t beside = points_of(g, id, 1 - which), points = g[id].numel / beside;
     // A gradient's sum over all images has few results, which would leave multiprocessors without a tile.
+    const bool doubles = g[id].dtype == DType::Float64;
     if (points <= kFewPoints || points < g[g[id].in[0]].dims.back() ||
-        beside > (g[id].dtype == DType::Float64 ? kMostBesideDouble : kMostBeside))
+        beside > (doubles ? kMostBesideStrips : kMostBeside))
       continue;
     std::optional<WindowView> v = window_view(g, id, which, WindowChannels::Any);
-    if (v && has_usual_extents(*v, kSpared)) return v;
+    if (!v || !has_usual_extents(*v, kSpared)) continue;
+    if (!doubles || beside <= kMostBesideDouble || (v->axes[0].taps > 1 && v->channel_stride > 1)) return v;
   }
   return windows_of_matrix(g, id);
 }
@@ -133,12 +135,24 @@ bool takes_tensor_cores(const Graph& g, const WindowView& v) {
          unit_of_windows(g, v) >= kLeastUnit;
 }
 
+/// Whether single threads, which read windows where they lie, multiply them before an array would be turned.
+static bool has_few_products(const Graph& g, NodeId id, const FarChannels& far, std::int64_t beside) {
+  if (far.adjacent || far.channels >= kManyChannels || beside >= kManyBeside) return false;
+  const std::optional<WindowView> v = window_view(g, id, far.operand, WindowChannels::Any);
+  return v && v->operand == 1 && v->axes[0].taps > 1 && v->axes[0].step <= 2 && v->axes[0].stride == 1;
+}
+
 std::optional<FarChannels> far_channels(const Graph& g, NodeId id) {
   if (!may_have_windows(g, id) || !is_half(g[id].dtype) || windows_of_halves(g, id)) return std::nullopt;
   for (const std::size_t which : {1u, 0u}) {
     if (points_of(g, id, which) <= kFewPoints) continue;
     const std::optional<FarChannels> far = far_channels(g, id, which);
-    if (far && far->channels * kHalf % kMostUnit == 0) return far;
+    if (!far) continue;
+    const std::int64_t beside = points_of(g, id, 1 - which);
+    if (has_few_products(g, id, *far, beside)) continue;
+    // Narrow copies take long: they are worth it where tensor cores have much to do with each.
+    const bool much = far->channels >= kManyChannels && beside >= kManyBeside;
+    if (far->channels * kHalf % (much ? kMostUnit / 2 : kMostUnit) == 0) return far;
   }
   return std::nullopt;
 }

@@ -150,7 +150,7 @@ TEST_F(GpuWindows, ThatOthersReadAreStored) {
 
 // Channels first: the array and the weights are stored once more, channels last.
 TEST_F(GpuWindows, OfChannelsThatLieApartAreReadFromATurnedArray) {
-  for (const std::int64_t channels : {16, 64}) {
+  for (const std::int64_t channels : {16, 36, 64}) {
     SCOPED_TRACE(channels);
     const Tensor x = halves({2, channels, 9, 10}), filters = halves({72, channels, 3, 3}, 1),
                  bias = halves({72}, 2);
@@ -202,6 +202,36 @@ TEST_F(GpuWindows, OfFloatsAreReadWithChannelsApart) {
       expect_launches([&] { return relu(nn::conv(x, filters, bias, {.padding = {1, 1}})); }, 1);
       expect_launches([&] { return nn::conv(x, filters, {}, {.stride = {2, 1}, .padding = {0, 1}}) * 0.5; },
                       1);
+    }
+}
+
+// Strips of adjacent windows: rows of whole vectors and others, steps, gaps, one axis, one element, more
+// filters than a block has, blocks that end inside of an image or hold several.
+TEST_F(GpuWindows, WithChannelsApartAreReadInStrips) {
+  struct Case {
+    Shape x, weight;
+    nn::ConvOptions options;
+  };
+  const Case cases[] = {
+      {{2, 3, 11, 32}, {8, 3, 5, 5}, {.padding = {2, 2}}},
+      {{1, 4, 40, 36}, {70, 4, 3, 3}, {.padding = {1, 1}}},
+      {{2, 5, 13, 30}, {20, 5, 3, 3}, {.stride = {2, 2}, .padding = {1, 1}}},
+      {{1, 2, 15, 28}, {9, 2, 3, 2}, {.stride = {1, 2}, .padding = {2, 3}, .dilation = {3, 2}}},
+      {{40, 6, 4, 5}, {17, 6, 3, 3}, {.padding = {1, 1}}},
+      {{2, 6, 9, 44}, {33, 6, 1, 1}, {}},
+      {{3, 7, 300}, {12, 7, 7}, {.padding = {3}}},
+      {{1, 9, 1040}, {8, 9, 3}, {.stride = {2}}},
+      {{1, 2, 9, 1100}, {8, 2, 3, 3}, {.padding = {1, 1}}},
+      {{2, 8, 9, 24}, {12, 4, 3, 3}, {.padding = {1, 1}, .groups = 2}},
+      {{70, 1, 8, 32}, {20, 1, 3, 3}, {.padding = {1, 1}}},
+      {{2, 1, 70, 130}, {20, 1, 3, 3}, {.padding = {1, 1}}},
+  };
+  for (const DType type : {DType::Float32, DType::Float64, DType::Float16})
+    for (const Case& c : cases) {
+      SCOPED_TRACE(::testing::Message() << name(type) << ' ' << c.x << " conv " << c.weight);
+      if (is_half(type) && c.x[1] % 8 == 0) continue;  // is turned
+      const Tensor x = halves(c.x, 0, type), filters = halves(c.weight, 1, type);
+      expect_launches([&] { return nn::conv(x, filters, {}, c.options) * 0.5; }, c.options.groups == 1);
     }
 }
 

@@ -48,7 +48,22 @@ std::size_t further_parts(const Template& t) {
 
 /// Whether one of them is windows of an array, which the head describes.
 bool has_windows(const Template& t) { return constant_of(t, "kWindows", 0) != 0; }
-constexpr std::size_t kWindowsBytes = 120;  // of struct Windows
+constexpr std::size_t kWindowsBytes = 152;  // of struct Windows
+
+/// The launch of product_strips, whose head says how many blocks there are, and the bytes that one shares.
+device::LaunchShape strips_shape(std::span<const std::byte> head) {
+  constexpr std::size_t kBlocks = 100, kShared = 104;  // in struct Windows
+  const auto number = [&](std::size_t at) {
+    std::uint32_t x = 0;
+    std::memcpy(&x, head.data() + sizeof(ProductExtents) + at, sizeof x);
+    return x;
+  };
+  device::LaunchShape shape;
+  shape.grid[0] = number(kBlocks);
+  shape.block[0] = 128;
+  shape.dynamic_shared = number(kShared);
+  return shape;
+}
 
 /// Descriptions of arrays by tiles that a launch brings: of products one for each operand.
 std::size_t maps_of(const TemplateText& text, const Template& t) {
@@ -109,6 +124,7 @@ const std::vector<TemplateText>& all_templates() {
       of_product("product_mma", {t::memory, t::ptx, t::product, t::product_windows},
                  {t::turn_columns, t::product_rows, t::product_mma}),
       of_product("product_fma", {t::memory, t::ptx, t::product, t::product_windows}, {t::product_fma}),
+      of_product("product_strips", {t::memory, t::ptx, t::product, t::product_windows}, {t::product_strips}),
       of_product("product_decode", {t::memory, t::ptx, t::product},
                  {t::turn_columns, t::product_rows, t::product_decode}),
       {"product_wgmma",
@@ -192,6 +208,7 @@ device::LaunchShape template_shape(const Kernel& kernel, std::span<const std::by
       "the head of a product has ", head.size(), " bytes");
   std::memcpy(&e, head.data(), sizeof e);
   if (!parts.empty()) std::memcpy(parts.data(), head.data() + sizeof e, parts.size() * sizeof(ProductPart));
+  if (t.name == "product_strips") return strips_shape(head);
   if (t.name != "product_plain") return product_shape(choice_of(t), e, sms, parts);
   constexpr std::int64_t kTile = 64;  // of product_plain.cuh
   device::LaunchShape shape;

@@ -1,0 +1,347 @@
+// Convolutions whose channels lie apart, by multiply-adds of single threads: windows are columns of the
+// result, filters its rows. A thread has kEach adjacent windows of an image's row (a strip) beside kBeside
+// filters. Shared memory has what strips read once for all filters and for all windows that share it: a
+// segment of a row of the array for each strip and each row of it, of a few channels at a time (a stage). So
+// a multiply-add costs a fraction of a load, where product_fma.cuh copies each window's elements one by one.
+//
+// A tile has strips side by side, below each other, and of several images: Windows::strips_x by strips_y by
+// strips_images of them. A block makes several tiles. Where each unit of kUnit elements comes from is in a
+// table: it is the same for all channels, and for tiles that differ in images or filters alone. What lies
+// outside of the array is zero when the table is made, and stays so.
+// Pre: windows move along one or two axes; elements along the inner one are adjacent where kUnit is not 1.
+#pragma once
+
+typedef Config::Element Element;
+typedef Config::Sum Sum;
+
+constexpr int kThreads = 128, kBlocksPerSm = Config::kBlocks, kBeside = 8;
+constexpr int kEach = Config::kEach, kTeams = Config::kTileBeside / kBeside, kStrips = kThreads / kTeams;
+constexpr int kTaps = Config::kTaps, kStep = Config::kStep, kGap = Config::kGap;  // of the inner axis
+constexpr int kUnit = Config::kUnit, kShift = Config::kShift;  // elements; in front of a strip's first one
+constexpr int kWidth = Config::kWidth;
+constexpr bool kCopies = kUnit * sizeof(Element) >= 4;  // else elements are widened on their way
+
+template <bool Same, class A, class B>
+struct Either {
+  typedef A type;
+};
+template <class A, class B>
+struct Either<false, A, B> {
+  typedef B type;
+};
+typedef Either<kCopies, Element, Sum>::type Held;
+
+constexpr int kHeld = sizeof(Held), kVector = 16 / kHeld, kBytes = sizeof(Sum), kSums = 16 / kBytes;
+constexpr int kReach = kShift + (kEach - 1) * kStep + (kTaps - 1) * kGap + 1;
+constexpr int kUnits = (kReach + kUnit - 1) / kUnit, kVectors = (kReach + kVector - 1) / kVector,
+              kPitch = (kVectors | 1) * 16;  // bytes; odd vectors: adjacent segments lie in different banks
+constexpr int kOtherPitch = (Config::kTileBeside + kSums) * kBytes;
+constexpr int kBatch = 2;  // a copy that follows a load from shared memory waits for it: loads come first
+static_assert(kEach % kWidth == 0 && kStrips * kTeams == kThreads && kShift < kUnit, "");
+
+__device__ __forceinline__ float add_product(float a, float b, float c) { return __fmaf_rn(a, b, c); }
+__device__ __forceinline__ double add_product(double a, double b, double c) { return __fma_rn(a, b, c); }
+__device__ __forceinline__ float widened(f16 x) { return to_float(x); }
+__device__ __forceinline__ float widened(bf16 x) { return to_float(x); }
+__device__ __forceinline__ float widened(float x) { return x; }
+__device__ __forceinline__ double widened(double x) { return x; }
+
+/// a / b of small numbers, of which nobody waits for a division. Pre: 0 <= a < 2^20, 0 < b.
+__device__ __forceinline__ int divide(int a, int b) { return int((float(a) + 0.5f) * (1.0f / float(b))); }
+
+/// Sizes of a block's memory: segments of a channel, bytes of them, terms of a channel, and the rest.
+struct Sizes {
+  int rows, segments, plane, terms, stage, table, entries, results;
+  __device__ __forceinline__ explicit Sizes(const Windows& w) {
+    rows = (w.strips_y - 1) * w.step[1] + (w.taps[1] - 1) * w.gap[1] + 1;
+    segments = w.strips_images * rows * w.strips_x;
+    plane = segments * kPitch;
+    terms = w.taps[1] * kTaps;
+    stage = w.depth * (plane + terms * kOtherPitch);
+    table = 2 * stage;
+    entries = (segments * kUnits + kBatch * kThreads - 1) / (kBatch * kThreads) * (kBatch * kThreads);
+    results = table + entries * 8;
+  }
+};
+
+/// The first strip of a tile, row, image (or matrix of the batch), and filter; and how many images it has.
+struct StripPlace {
+  int x, y, image, beside, images;
+  static __device__ __forceinline__ uint32 parts(uint32 all, uint32 each) { return (all + each - 1) / each; }
+  __device__ __forceinline__ StripPlace(const Windows& w, const Product& p, uint32 tile) {
+    const uint32 by_beside = parts(p.m, Config::kTileBeside),
+                 by_x = parts(parts(w.count[0], kEach), w.strips_x), by_y = parts(w.count[1], w.strips_y);
+    const uint32 rest = tile / by_beside, rows = rest / by_x, groups = rows / by_y;
+    beside = (tile - rest * by_beside) * Config::kTileBeside;
+    x = (rest - rows * by_x) * w.strips_x;
+    y = (rows - groups * by_y) * w.strips_y;
+    image = groups * w.strips_images;
+    images = p.batch - image < w.strips_images ? p.batch - image : w.strips_images;
+  }
+  __device__ __forceinline__ bool has_table_of(const StripPlace& other) const {
+    return x == other.x && y == other.y && images == other.images;
+  }
+  /// Elements in front of its first image.
+  __device__ __forceinline__ int64 offset(const Windows& w) const {
+    if (Config::kFlat) return image * w.image;
+    const int first = image / w.groups;
+    return first * w.image + int64(image - first * w.groups) * w.channels * w.channel;
+  }
+};
+
+/// Writes the table: where a unit of a channel comes from, or -1, and where it goes.
+__device__ __forceinline__ void make_table(const Windows& w, const Sizes& s, const StripPlace& place) {
+  const int x_first = w.first[0] + place.x * (kEach * kStep) - kShift,
+            y_first = w.first[1] + place.y * w.step[1], strips = (w.count[0] + kEach - 1) / kEach - place.x;
+#pragma unroll 1
+  for (int i = threadIdx.x; i < s.entries; i += kThreads) {
+    const int segment = i / kUnits, unit = i - segment * kUnits, row = divide(segment, w.strips_x),
+              image = divide(row, s.rows), strip = segment - row * w.strips_x;
+    const int x = x_first + strip * (kEach * kStep) + unit * kUnit, y = y_first + row - image * s.rows;
+    const bool there = segment < s.segments && image < place.images && x >= 0 && x < w.extent[0] && y >= 0 &&
+                       y < w.extent[1] && strip < strips;
+    const int64 offset = image * w.image + y * w.stride[1] + x * w.stride[0];
+    store_shared(shared_base() + s.table + i * 8, there ? uint32(offset) : ~0u);
+    store_shared(shared_base() + s.table + i * 8 + 4, uint32(segment * kPitch + unit * (kUnit * kHeld)));
+  }
+}
+
+/// Makes zeros of what copies leave out, in both stages.
+__device__ __forceinline__ void clear(const Windows& w, const Sizes& s) {
+  for (int stage = 0; stage < 2; ++stage)
+    for (int i = threadIdx.x * 16; i < w.depth * s.plane; i += kThreads * 16)
+      store_shared(shared_base() + stage * s.stage + i, uint4{0, 0, 0, 0});
+}
+
+__device__ __forceinline__ void fetch(uint32 to, const Element* from) {
+  if constexpr (kCopies)
+    copy_async<kUnit* int(sizeof(Element)), true>(to, from, kUnit * sizeof(Element));
+  else
+    store_shared(to, __float_as_uint(widened(*from)));
+}
+
+/// Segments of w.depth channels.
+__device__ __forceinline__ void start_segments(const Windows& w, const Sizes& s, const Element* from,
+                                               uint32 stage) {
+  const uint32 table = shared_base() + s.table + threadIdx.x * 8;
+#pragma unroll 1
+  for (int channel = 0; channel < w.depth; ++channel, from += w.channel, stage += s.plane)
+#pragma unroll 1
+    for (int first = 0; first < s.entries * 8; first += kBatch * kThreads * 8) {
+      uint2 entry[kBatch];
+#pragma unroll
+      for (int i = 0; i < kBatch; ++i) entry[i] = load_shared_8(table + first + i * (kThreads * 8));
+#pragma unroll
+      for (int i = 0; i < kBatch; ++i)
+        if (int(entry[i].x) >= 0) fetch(stage + entry[i].y, from + int(entry[i].x));
+    }
+}
+
+/// The filters of the same channels: all of a term side by side, zeros behind the last one. Threads are
+/// kAlong beside each other along what is adjacent in memory, terms or filters. Of a term its distance from
+/// the stage's first one is k, or where channels are the inner part of k, made of its channel and the rest.
+__device__ __forceinline__ void start_filters(const Windows& w, const Product& p, const Sizes& s,
+                                              const Element* from, int lines, uint32 stage) {
+  constexpr int kAlong = Config::kByK ? 16 : 8, kLines = Config::kByK ? kThreads / kAlong : kAlong,
+                kTerms = kThreads / kLines;
+  const int line = Config::kByK ? threadIdx.x / kAlong : threadIdx.x % kAlong,
+            first = Config::kByK ? threadIdx.x % kAlong : threadIdx.x / kAlong;
+  from += line * p.a_m;
+  stage += line * kBytes;
+#pragma unroll 1
+  for (int term = first; term < s.terms * w.depth; term += kTerms) {
+    int k = term;
+    if (!Config::kChannelsOuter) {
+      const int channel = divide(term, s.terms);
+      k = channel + (term - channel * s.terms) * w.channels;
+    }
+    const Element* x = from + k * p.a_k;
+#pragma unroll
+    for (int l = 0; l < Config::kTileBeside; l += kLines, x += kLines * p.a_m) {
+      const bool there = line + l < lines;
+      const uint32 to = stage + term * kOtherPitch + l * kBytes;
+      if constexpr (sizeof(Element) == kBytes)
+        copy_async<kBytes>(to, there ? x : from, there ? kBytes : 0);
+      else
+        store_shared(to, __float_as_uint(there ? widened(*x) : 0.0f));
+    }
+  }
+}
+
+/// A thread's elements of a segment.
+__device__ __forceinline__ void load_segment(Sum (&x)[kReach], uint32 from) {
+  union {
+    uint4 words;
+    Held elements[kVector];
+  } u;
+#pragma unroll
+  for (int i = 0; i < kVectors; ++i) {
+    u.words = load_shared_16(from + i * 16);
+#pragma unroll
+    for (int e = 0; e < kVector; ++e)
+      if (i * kVector + e < kReach) x[i * kVector + e] = widened(u.elements[e]);
+  }
+}
+
+__device__ __forceinline__ void load_filters(Sum (&x)[kBeside], uint32 from) {
+  union {
+    uint4 words;
+    Sum elements[kSums];
+  } u;
+#pragma unroll
+  for (int i = 0; i < kBeside / kSums; ++i) {
+    u.words = load_shared_16(from + i * 16);
+#pragma unroll
+    for (int e = 0; e < kSums; ++e) x[i * kSums + e] = u.elements[e];
+  }
+}
+
+__device__ __forceinline__ void multiply_stage(Sum (&sums)[kBeside][kEach], const Windows& w, const Sizes& s,
+                                               uint32 segment, uint32 filters) {
+  const int row = w.gap[1] * w.strips_x * kPitch;
+#pragma unroll 1
+  for (int channel = 0; channel < w.depth; ++channel, segment += s.plane) {
+    uint32 from = segment;
+#pragma unroll 1
+    for (int y = 0; y < w.taps[1]; ++y, from += row) {
+      Sum x[kReach];
+      load_segment(x, from);
+#pragma unroll
+      for (int tap = 0; tap < kTaps; ++tap, filters += kOtherPitch) {
+        Sum of[kBeside];
+        load_filters(of, filters);
+#pragma unroll
+        for (int j = 0; j < kBeside; ++j)
+#pragma unroll
+          for (int i = 0; i < kEach; ++i)
+            sums[j][i] = add_product(of[j], x[kShift + i * kStep + tap * kGap], sums[j][i]);
+      }
+    }
+  }
+}
+
+/// A strip of results: image, first window of the matrix and how many there are, first filter.
+struct Results {
+  int image, window, count, filter;
+};
+
+__device__ __forceinline__ Sum load_sum(uint32 from, float) { return __uint_as_float(load_shared(from)); }
+__device__ __forceinline__ Sum load_sum(uint32 from, double) {
+  union {
+    uint2 words;
+    double x;
+  } u;
+  u.words = load_shared_8(from);
+  return u.x;
+}
+
+/// Hands sums to the epilogue, kWidth windows at a time. A warp's lanes exchange them by shared memory, so
+/// that adjacent ones store adjacent windows.
+__device__ __forceinline__ void finish_strips(const Args& args, const Sum (&sums)[kBeside][kEach],
+                                              const Results& mine, uint32 shared) {
+  constexpr int kParts = kEach / kWidth;  // of a strip
+  const int lane = threadIdx.x % 32;
+  const uint32 area = shared + threadIdx.x / 32 * (32 * kEach * kBytes);
+  Results of[kParts];
+#pragma unroll
+  for (int r = 0; r < kParts; ++r) {
+    const int q = r * 32 + lane, from = q / kParts, first = q % kParts * kWidth;
+    of[r].image = __shfl_sync(~0u, mine.image, from);
+    of[r].window = __shfl_sync(~0u, mine.window, from) + first;
+    of[r].count = __shfl_sync(~0u, mine.count, from) - first;
+    of[r].filter = __shfl_sync(~0u, mine.filter, from);
+  }
+#pragma unroll
+  for (int j = 0; j < kBeside; ++j) {
+    union {
+      uint4 words[kEach / kSums];
+      uint32 single[kEach * kBytes / 4];
+      Sum elements[kEach];
+    } u;
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) u.elements[i] = sums[j][i];
+#pragma unroll
+    for (int i = 0; i < (kEach * kBytes + 3) / 4; ++i)
+      if constexpr (kEach % kSums != 0) store_shared(area + lane * (kEach * kBytes) + i * 4, u.single[i]);
+#pragma unroll
+    for (int i = 0; i < kEach / kSums; ++i)
+      if constexpr (kEach % kSums == 0) store_shared(area + lane * (kEach * kBytes) + i * 16, u.words[i]);
+    __syncwarp();
+#pragma unroll
+    for (int r = 0; r < kParts; ++r) {
+      Sum x[1][kWidth];
+#pragma unroll
+      for (int e = 0; e < kWidth; ++e)
+        x[0][e] = load_sum(area + ((r * 32 + lane) * kWidth + e) * kBytes, Sum());
+      if (of[r].count > 0 && of[r].filter + j < args.product.m)
+        epilogue(args, 0, of[r].image, of[r].filter + j, of[r].window,
+                 of[r].count < kWidth ? of[r].count : kWidth, x);
+    }
+    __syncwarp();
+  }
+}
+
+__device__ __forceinline__ void run_product(const Args& args) {
+  const Windows& w = args.windows;
+  const Product& p = args.product;
+  const Sizes s(w);
+  const uint32 shared = shared_base();
+  // a strip of the tile, and its place; those that are not there do as the first one
+  const int strip = threadIdx.x % kStrips, team = threadIdx.x / kStrips;
+  const int row = divide(strip, w.strips_x), x = strip - row * w.strips_x, image = divide(row, w.strips_y),
+            y = row - image * w.strips_y;
+  const bool mine = image < w.strips_images;
+  const int segment = mine ? ((image * s.rows + y * w.step[1]) * w.strips_x + x) * kPitch : 0;
+
+  const auto prepare = [&](const StripPlace& place) {
+    make_table(w, s, place);
+    clear(w, s);
+    __syncthreads();
+  };
+  // of the tile's next stage
+  const Element *array, *filters;
+  const int64 filters_on = (Config::kChannelsOuter ? int64(w.depth) * s.terms : w.depth) * p.a_k;
+  const auto enter = [&](const StripPlace& place) {
+    const int matrix = Config::kFlat ? 0 : place.image;
+    array = b_matrix(args, 0, matrix) + place.offset(w);
+    filters = a_matrix(args, matrix) + place.beside * p.a_m;
+  };
+  const auto start = [&](const StripPlace& place, uint32 stage) {
+    start_segments(w, s, array, stage);
+    start_filters(w, p, s, filters, p.m - place.beside, stage + w.depth * s.plane);
+    array += w.depth * w.channel;
+    filters += filters_on;
+    copies_commit();
+  };
+  StripPlace place(w, p, blockIdx.x);
+  prepare(place);
+  enter(place);
+  start(place, shared);
+  uint32 now = shared, next = shared + s.stage;
+  for (int tile = blockIdx.x; tile < w.tiles;) {
+    Sum sums[kBeside][kEach] = {};
+    for (int channel = 0; channel < w.channels; channel += w.depth) {
+      copies_wait<0>();
+      __syncthreads();
+      if (channel + w.depth < w.channels) start(place, next);
+      multiply_stage(sums, w, s, now + segment, now + w.depth * s.plane + team * (kBeside * kBytes));
+      const uint32 then = now;
+      now = next;
+      next = then;
+    }
+    const int first = (place.x + x) * kEach;
+    const bool there = mine && image < place.images && place.y + y < w.count[1];
+    const Results results = {place.image + image, (place.y + y) * w.count[0] + first,
+                             there ? w.count[0] - first : 0, place.beside + team * kBeside};
+    tile += gridDim.x;
+    if (tile < w.tiles) {
+      __syncthreads();
+      const StripPlace before = place;
+      place = StripPlace(w, p, tile);
+      if (!place.has_table_of(before)) prepare(place);
+      enter(place);
+      start(place, now);
+    }
+    finish_strips(args, sums, results, shared + s.results);
+  }
+}
