@@ -182,8 +182,8 @@ void RegionLowering::stripe_update(Body& body, const Reduction& r) {
     return;
   }
   // Positions ascend, so the first of equals stays; a NaN beats everything but an earlier NaN.
-  E better = m == Monoid::ArgMax ? acc < x : x < acc;
-  if (is_float(x.type())) better = (better & (acc == acc)) | ((x != x) & (acc == acc));
+  const E worse = m == Monoid::ArgMax ? x <= acc : acc <= x;
+  const E better = is_float(x.type()) ? ~worse & (acc == acc) : ~worse;
   const E at = kernel::cast(to_expr(e.index, r.entry), k_.buffers[r.partial[1]].dtype);
   body.push_back(
       store(r.partial[1], stripe_index(r.partial[1]), kernel::select(better, at, stripe_load(r, true))));

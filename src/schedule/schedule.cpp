@@ -43,7 +43,8 @@ constexpr int kPairBody = 12;                  // primitives that leave register
 constexpr std::int64_t kTilesAThread = 32;     // of results of pairs, so that threads end together
 constexpr int kLeastLanes = 4;                 // lanes that write a tile
 constexpr int kLine = 64;                      // bytes of a store that goes past the caches as one
-constexpr std::int64_t kStripeAbove = 32;      // reduced elements from which columns are read row by row
+constexpr std::int64_t kStripeAbove = 20;      // reduced elements from which columns are read row by row, …
+constexpr std::int64_t kLongStripe = 32;       // … or scanned, or where what ends a column takes longer
 constexpr std::int64_t kMostColumns = 32;      // times the lanes
 constexpr std::int64_t kManyColumns = 4096;    // points of kept axes that share the lanes: enough
 constexpr std::int64_t kChainChunk =
@@ -362,7 +363,7 @@ Schedule schedule_scan(const Facts& f, const Target& t, const Extents& e, Schedu
     s.lanes = last >= 4 * lanes ? widen(lanes, f.prims) : lanes;
     if (f.prims >= kLongAnyway && last >= 16 * lanes) s.lanes = 4 * lanes;  // a step waits for the one before
     const bool stripes =
-        last >= 4 * lanes && e.reduced >= kStripeAbove && e.reduced * e.kept > kSmallWork && !f.in_parts;
+        last >= 4 * lanes && e.reduced >= kLongStripe && e.reduced * e.kept > kSmallWork && !f.in_parts;
     s.form = stripes ? Form::Stripes : Form::Columns;
     s.block = s.form == Form::Columns ? s.lanes : stripe_of(last, e.kept / last, t);
     return s;
@@ -529,7 +530,8 @@ Schedule schedule_columns(const Facts& f, const Target& t, int lanes, const Exte
       f.axes[static_cast<std::size_t>(f.apart)].extent >= kPairRows)
     return schedule_pairs(f, t, s, e);
   s.kept_from = find_short_columns(f, lanes, columns);
-  if (e.reduced >= kStripeAbove && columns >= 4 * lanes && e.reduced * e.kept > kSmallWork)
+  const std::int64_t least = f.read_twice > 0 || f.in_parts ? kLongStripe : kStripeAbove;
+  if (e.reduced >= least && columns >= 4 * lanes && e.reduced * e.kept > kSmallWork)
     return schedule_stripes(f, t, lanes, e, columns, s);
   s.lanes = columns >= 4 * lanes ? widen(lanes, f.prims) : lanes;
   const std::int64_t items = e.kept / columns * ceil_div(columns, s.lanes);

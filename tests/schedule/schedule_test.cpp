@@ -182,12 +182,25 @@ TEST(Schedule, ReductionOfTheLastAxisRunsByRows) {
   EXPECT_EQ(form_of({{100, false}, {3000, true}}, 1).form, Form::Rows);
 }
 TEST(Schedule, ReductionOfTheFirstAxisRunsByColumns) {
-  EXPECT_EQ(form_of({{20, true}, {3000, false}}, 1).form, Form::Columns);
+  EXPECT_EQ(form_of({{19, true}, {3000, false}}, 1).form, Form::Columns);
 }
 TEST(Schedule, TallReductionOfTheFirstAxisRunsInStripes) {
+  EXPECT_EQ(form_of({{20, true}, {3000, false}}, 1).form, Form::Stripes);
   EXPECT_GT(form_of({{100, true}, {3000, false}}, 1).chunk, 0);
   EXPECT_EQ(form_of({{100, true}, {3000, false}}, 1).form, Form::Stripes);
   EXPECT_EQ(form_of({{100, true}, {3000, false}}, 2, true).chunk, 0);
+}
+
+/// What ends the column of a stripe takes as long as some rows of it.
+TEST(Schedule, AShortLogsumexpOfTheFirstAxisRunsByColumns) {
+  for (const std::int64_t rows : {20, 31, 32}) {
+    const Facts::Axis axes[] = {{rows, true}, {30000, false}};
+    Facts f;
+    f.axes = axes;
+    f.phases = f.read_twice = 1;
+    f.prims = 30;
+    EXPECT_EQ(std::get<Schedule>(schedule(f, two_threads())).form, rows < 32 ? Form::Columns : Form::Stripes);
+  }
 }
 
 /// Axes, of which `folds` is reduced and goes on in those inside it.
