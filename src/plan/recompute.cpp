@@ -15,10 +15,10 @@ using ir::GraphNode;
 using ir::Op;
 using ir::OpKind;
 
-constexpr float kMostCost = 6;       // primitives a point, …
-constexpr float kMostOfGpu = 32;     // … or of a GPU, where they take less time than memory would
-constexpr float kMostOfFew = 300;    // … or where others read few of its points
-constexpr std::int64_t kFewer = 64;  // times: so few
+constexpr float kMostCost = 6;                    // primitives a point, …
+constexpr float kMostHidden = 32;                 // … or where they take less time than memory would
+constexpr float kMostOfFew = 300;                 // … or where others read few of its points
+constexpr std::int64_t kFewer = 64;               // times: so few
 constexpr std::int64_t kLeastElements = 1 << 16;  // below, launches are all that counts
 constexpr std::size_t kMostSteps = 12;            // from a result to a value that it is made of
 constexpr std::int64_t kMuchSmaller = 8;  // times: a result that costs little to store, and to read again
@@ -149,7 +149,7 @@ class Again {
       if (results.size() > 1 && !(results.size() == r.outputs.size() && take_all(r, results)))
         take_together(r, results);
       for (const NodeId x : results)
-        if (t_.gpu && (again_.empty() || !again_[x])) take({&x, 1}, ir::kNoNode, kMostOfGpu);
+        if (hides(x) && (again_.empty() || !again_[x])) take({&x, 1}, ir::kNoNode, kMostHidden);
     }
     return std::move(again_);
   }
@@ -162,6 +162,13 @@ class Again {
            (kind == OpKind::Elementwise || kind == OpKind::Cast) &&
            std::ranges::all_of(
                readers_[x], [&](std::uint32_t s) { return regions_.regions[s].kind == Region::Kind::Fused; });
+  }
+
+  /// Whether functions take no longer than memory, of which the rates know: on a GPU, and with AVX-512 those
+  /// of Float32 and less.
+  bool hides(NodeId x) const {
+    constexpr int kBytesOfAvx512 = 64;
+    return t_.gpu || (t_.vector_bytes >= kBytesOfAvx512 && g_[x].dtype != DType::Float64);
   }
 
   /// A product of halves as floats, or what one is added to: a GPU's library stores it (plan/product_rows.h).

@@ -131,6 +131,30 @@ TEST(Recompute, WhatTakesLessTimeThanMemoryIsNotStored) {
 }
 
 /// The last kernel of a softmax over everything waits for memory while it makes the exponentials again.
+/// Exponentials of a softmax down long columns: with AVX-512 they take less time than memory, but for
+/// Float64.
+TEST(Recompute, ACpuWithAvx512MakesExponentialsAgain) {
+  const auto stores = [](int vector_bytes, DType type) -> bool {
+    schedule::Target t;
+    t.threads = 2;
+    t.vector_bytes = vector_bytes;
+    t.bytes_per_ns = 30;
+    t.prims_per_ns = 2.0 * vector_bytes;
+    t.op_cost.assign(static_cast<std::size_t>(ir::kOpCount), 1.0f);
+    t.op_cost[static_cast<std::size_t>(Op::exp)] = 15;
+    GraphBuilder b;
+    const GraphBuilder::Extents dims{8568, 979};
+    const NodeId x = b.leaf(type, dims);
+    const auto spread = [&](NodeId of) { return b.broadcast(of, dims); };
+    const NodeId e = b.op(Op::exp, {b.op(Op::subtract, {x, spread(b.reduce(Op::reduce_max, x, 1))})});
+    b.root(b.op(Op::divide, {e, spread(b.reduce(Op::reduce_sum, e, 1))}));
+    return fuse(b.graph, t).stored[e];
+  };
+  EXPECT_FALSE(stores(64, DType::Float32));
+  EXPECT_TRUE(stores(64, DType::Float64));
+  EXPECT_TRUE(stores(32, DType::Float32));
+}
+
 TEST(Recompute, WhatHidesBehindAReadersMemoryIsNotStored) {
   schedule::Target t = target();
   t.prims_per_ns = 8448;
