@@ -45,6 +45,7 @@ constexpr int kLeastLanes = 4;                 // lanes that write a tile
 constexpr int kLine = 64;                      // bytes of a store that goes past the caches as one
 constexpr std::int64_t kStripeAbove = 20;      // reduced elements from which columns are read row by row, …
 constexpr std::int64_t kLongStripe = 32;       // … or scanned, or where what ends a column takes longer
+constexpr int kKeptInStripes = 2;              // registers that the reductions of a column take, at most
 constexpr std::int64_t kMostColumns = 32;      // times the lanes
 constexpr std::int64_t kManyColumns = 4096;    // points of kept axes that share the lanes: enough
 constexpr std::int64_t kChainChunk =
@@ -502,6 +503,8 @@ Schedule schedule_stripes(const Facts& f, const Target& t, int lanes, const Exte
   const bool wide = columns * outer >= 4 * t.threads * kWideStripe;  // enough stripes of whole columns
   const bool cut = may_split(f) && outer < 4 * t.threads && !wide;
   s.block = cut ? kStripe : stripe_of(columns, outer, t);
+  // The first cache has values and positions of half as many columns, and the rows' parts.
+  if (f.phases == 1 && f.kept > kKeptInStripes) s.block = std::min(s.block, kStripe / 2);
   if (cut) s.chunk = chunk_of(e.outermost, 4 * t.threads / outer);
   // What later phases read again is in the second cache, if it has columns enough. Short runs that begin
   // anywhere in a line take longer than long ones from memory.

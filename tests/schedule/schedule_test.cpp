@@ -191,6 +191,18 @@ TEST(Schedule, TallReductionOfTheFirstAxisRunsInStripes) {
   EXPECT_EQ(form_of({{100, true}, {3000, false}}, 2, true).chunk, 0);
 }
 
+/// Positions beside values: half as many columns, so that the first cache has both.
+TEST(Schedule, StripesOfPositionsAreNarrower) {
+  for (const int kept : {2, 4}) {
+    const Facts::Axis axes[] = {{2000, true}, {4086, false}};
+    Facts f;
+    f.axes = axes;
+    f.phases = 1;
+    f.kept = kept;
+    EXPECT_EQ(std::get<Schedule>(schedule(f, two_threads())).block, kept > 2 ? 2048 : 4096);
+  }
+}
+
 /// What ends the column of a stripe takes as long as some rows of it.
 TEST(Schedule, AShortLogsumexpOfTheFirstAxisRunsByColumns) {
   for (const std::int64_t rows : {20, 31, 32}) {
