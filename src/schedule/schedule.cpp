@@ -469,7 +469,7 @@ Schedule schedule_rows(const Facts& f, const Target& t, int lanes, const Extents
     return s;
   }
   s.form = Form::Split;
-  s.lanes = widen(lanes, f.prims);
+  s.lanes = widen(lanes, f.prims - f.row_prims);
   // Chunks of the outermost reduced axis; inner reduced axes run whole.
   const std::int64_t inner = e.reduced / e.outermost;
   const std::int64_t most = std::max<std::int64_t>(1, kAddedByLane * s.lanes / inner);

@@ -120,5 +120,19 @@ TEST(Schedule, StripesOfRowsThatBeginAnywhereAreLongRuns) {
   EXPECT_EQ(block_of(6151, 32), 64);
 }
 
+/// What is made once a row, such as the element that its label picks, leaves the lanes of its elements alone.
+TEST(Schedule, LongRowsHaveAsManyLanesWhateverBecomesOfTheirResults) {
+  const Facts::Axis axes[] = {{55, false}, {151936, true}};
+  for (const int of_rows : {0, 20}) {
+    Facts f;
+    f.phases = f.read_twice = 1;
+    f.prims = 2 + of_rows;
+    f.row_prims = of_rows;
+    const Schedule s = scheduled(f, axes);
+    EXPECT_EQ(s.form, Form::Split);
+    EXPECT_EQ(s.lanes, 64);
+  }
+}
+
 }  // namespace
 }  // namespace kiln::schedule
