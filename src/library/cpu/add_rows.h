@@ -8,7 +8,7 @@ namespace kiln::cpu {
 
 /// Where rows of elements and the values that meet them begin, in the order in which they meet.
 struct RowList {
-  const std::int64_t *elements, *values;
+  const std::int32_t *elements, *values;
   std::int64_t count;
 };
 

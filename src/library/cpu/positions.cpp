@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <limits>
 #include <type_traits>
 
 #if defined(__x86_64__)
@@ -80,52 +81,72 @@ void join_base(const std::int32_t* positions, std::int64_t n, std::int64_t count
 }
 
 /// Without branches: whether a thread owns a position is anybody's guess.
-std::int64_t keep_base(const std::int64_t* positions, std::int64_t n, std::int64_t low, std::int64_t high,
-                       std::int64_t pitch, std::int64_t step, std::int64_t* elements, std::int64_t* values) {
-  const auto range = static_cast<std::uint64_t>(high - low);
+template <class Position>
+[[gnu::always_inline]] inline std::int64_t list(const Position* positions, std::int64_t first, std::int64_t n,
+                                                const ListedPart& part, std::int32_t* elements,
+                                                std::int32_t* values) {
+  const auto range = static_cast<std::uint64_t>(part.high - part.low);
   std::int64_t found = 0;
-  for (std::int64_t i = 0, value = 0; i < n; ++i, value += step) {
-    const std::int64_t p = positions[i];
-    elements[found] = p * pitch;
-    values[found] = value;
-    found +=
-        static_cast<std::int64_t>(static_cast<std::uint64_t>(p) - static_cast<std::uint64_t>(low) < range);
+  for (std::int64_t i = first; i < n; ++i) {
+    const auto p = static_cast<std::uint64_t>(std::int64_t{positions[i]} - part.low);
+    elements[found] = static_cast<std::int32_t>(p * static_cast<std::uint64_t>(part.pitch));
+    values[found] = static_cast<std::int32_t>(i * part.step);
+    found += static_cast<std::int64_t>(p < range);
   }
   return found;
 }
 
+template <class Index>
+std::int64_t list_base(const Index* from, std::int64_t stride, std::int64_t n, std::int64_t extent,
+                       const ListedPart& part, std::int32_t* elements, std::int32_t* values) {
+  std::int64_t positions[kMostListed];
+  resolve_positions<Index, std::int64_t>()(from, stride, n, extent, -1, positions);
+  return list(positions, 0, n, part, elements, values);
+}
+
 #if defined(__x86_64__)
-KILN_AVX512 std::int64_t keep_avx512(const std::int64_t* positions, std::int64_t n, std::int64_t low,
-                                     std::int64_t high, std::int64_t pitch, std::int64_t step,
-                                     std::int64_t* elements, std::int64_t* values) {
-  constexpr std::int64_t kLanes = 8;
-  const __m512i least = _mm512_set1_epi64(low), range = _mm512_set1_epi64(high - low),
-                times = _mm512_set1_epi64(pitch), next = _mm512_set1_epi64(kLanes * step);
-  __m512i value = _mm512_mullo_epi64(_mm512_set_epi64(7, 6, 5, 4, 3, 2, 1, 0), _mm512_set1_epi64(step));
+/// Positions from the front. Whole registers are stored, which is faster than their kept lanes alone: found +
+/// kLanes <= n.
+KILN_AVX512 std::int64_t list_narrow(const std::int32_t* positions, std::int64_t n, const ListedPart& part,
+                                     std::int32_t* elements, std::int32_t* values) {
+  constexpr std::int64_t kLanes = 16;
+  const auto low = static_cast<int>(part.low), high = static_cast<int>(part.high);
+  const auto pitch = static_cast<int>(part.pitch), step = static_cast<int>(part.step);
+  const __m512i least = _mm512_set1_epi32(low), range = _mm512_set1_epi32(high - low),
+                times = _mm512_set1_epi32(pitch), next = _mm512_set1_epi32(static_cast<int>(kLanes) * step);
+  __m512i value = _mm512_mullo_epi32(_mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0),
+                                     _mm512_set1_epi32(step));
   std::int64_t found = 0, i = 0;
-  for (; i + kLanes <= n; i += kLanes, value = _mm512_add_epi64(value, next)) {
-    const __m512i p = _mm512_loadu_si512(positions + i);
-    const __mmask8 kept = _mm512_cmplt_epu64_mask(_mm512_sub_epi64(p, least), range);
-    // whole registers are stored, which is faster than their kept lanes alone: found + kLanes <= n
-    _mm512_storeu_si512(elements + found, _mm512_maskz_compress_epi64(kept, _mm512_mullo_epi64(p, times)));
-    _mm512_storeu_si512(values + found, _mm512_maskz_compress_epi64(kept, value));
+  for (; i + kLanes <= n; i += kLanes, value = _mm512_add_epi32(value, next)) {
+    const __m512i p = _mm512_sub_epi32(_mm512_loadu_si512(positions + i), least);
+    const __mmask16 kept = _mm512_cmplt_epu32_mask(p, range);
+    _mm512_storeu_si512(elements + found, _mm512_maskz_compress_epi32(kept, _mm512_mullo_epi32(p, times)));
+    _mm512_storeu_si512(values + found, _mm512_maskz_compress_epi32(kept, value));
     // asked for by name: GCC 12 and 13 widen a mask that was spilled by reading bytes beside it, too
-    found += std::popcount(_cvtmask8_u32(kept));
+    found += std::popcount(_cvtmask16_u32(kept));
   }
-  const std::int64_t rest =
-      keep_base(positions + i, n - i, low, high, pitch, step, elements + found, values + found);
-  for (std::int64_t j = found; j < found + rest; ++j) values[j] += i * step;
-  return found + rest;
+  return found + list(positions, i, n, part, elements + found, values + found);
+}
+
+template <class Index>
+std::int64_t list_avx512(const Index* from, std::int64_t stride, std::int64_t n, std::int64_t extent,
+                         const ListedPart& part, std::int32_t* elements, std::int32_t* values) {
+  if (extent > std::numeric_limits<std::int32_t>::max())
+    return list_base(from, stride, n, extent, part, elements, values);
+  std::int32_t positions[kMostListed];
+  resolve_avx512<Index, std::int32_t>(from, stride, n, extent, extent, positions);
+  return list_narrow(positions, n, part, elements, values);
 }
 #endif
 
 }  // namespace
 
-KeepPositions keep_positions() {
+template <class Index>
+ListPositions<Index> list_positions() {
 #if defined(__x86_64__)
-  if (host_instruction_sets().avx512) return keep_avx512;
+  if (host_instruction_sets().avx512) return list_avx512<Index>;
 #endif
-  return keep_base;
+  return list_base<Index>;
 }
 
 JoinPositions join_positions() {
@@ -147,6 +168,7 @@ ResolvePositions<Index, Position> resolve_positions() {
   return resolve_base<Index, Position>;
 }
 #define KILN_POSITIONS(Index)                                                                \
+  template ListPositions<Index> list_positions<Index>();                                     \
   template ResolvePositions<Index, std::uint8_t> resolve_positions<Index, std::uint8_t>();   \
   template ResolvePositions<Index, std::uint16_t> resolve_positions<Index, std::uint16_t>(); \
   template ResolvePositions<Index> resolve_positions<Index>();                               \

@@ -22,12 +22,22 @@ using JoinPositions = void (*)(const std::int32_t* positions, std::int64_t n, st
 /// The one for the instruction set in force.
 JoinPositions join_positions();
 
-/// Of positions[i], i < n, those in [low, high), in their order: elements gets position * pitch, values gets
-/// i * step. Both have room for n. Returns how many there are.
-using KeepPositions = std::int64_t (*)(const std::int64_t* positions, std::int64_t n, std::int64_t low,
-                                       std::int64_t high, std::int64_t pitch, std::int64_t step,
-                                       std::int64_t* elements, std::int64_t* values);
+/// A part of an axis, whose positions hold rows of elements `pitch` apart, and values `step` apart.
+struct ListedPart {
+  std::int64_t low, high, pitch, step;
+};
+
+/// Of indices from[i * stride], i < n <= kMostListed, those that name a position in [low, high), in their
+/// order: elements gets (position - low) * pitch, values i * step. Both have room for n. Returns how many
+/// there are. Pre: all of these fit std::int32_t. Lists of 32 bits take half the instructions to make and
+/// half the room.
+template <class Index>
+using ListPositions = std::int64_t (*)(const Index* from, std::int64_t stride, std::int64_t n,
+                                       std::int64_t extent, const ListedPart& part, std::int32_t* elements,
+                                       std::int32_t* values);
+constexpr std::int64_t kMostListed = 256;
 /// The one for the instruction set in force.
-KeepPositions keep_positions();
+template <class Index>
+ListPositions<Index> list_positions();
 
 }  // namespace kiln::cpu

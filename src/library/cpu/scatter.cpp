@@ -157,30 +157,40 @@ struct Writer {
     return cut.rows > 1 ? w + offset_of(where, axis() + 1, last(), r) : w;
   }
 
-  /// Lists the runs of `count` pieces from `first` on that this writer owns; returns their number. Values are
-  /// counted from the first piece's.
-  std::int64_t list_runs(std::int64_t first, std::int64_t count, std::int64_t* elements,
-                         std::int64_t* starts) const {
-    if (cut.rows == 1) {
-      std::int64_t at[kListed];
-      resolved.positions(index_base + first * call.indices.strides[axis()], count, at);
-      return resolved.keep(at, count, low, high, line(), call.values.strides[axis()], elements, starts);
-    }
+  /// Lists the runs of `count` pieces from `first` on that this writer owns; returns their number. Elements
+  /// are counted from those at `low`, values from the first piece's.
+  std::int64_t list_runs(std::int64_t first, std::int64_t count, std::int32_t* elements,
+                         std::int32_t* starts) const {
+    if (cut.rows == 1)
+      return resolved.list(index_base + first * call.indices.strides[axis()], count,
+                           {low, high, line(), call.values.strides[axis()]}, elements, starts);
     const std::int64_t rows = cut.rows, pitch = line(), base = value_at(first / rows, first % rows);
     std::int64_t found = 0;
     for (std::int64_t i = first; i < first + count; ++i) {
       const std::int64_t k = i / rows, r = i - k * rows, p = positions[where_at(k, r)];
-      elements[found] = p * pitch + r * cut.run;
-      starts[found] = value_at(k, r) - base;
+      elements[found] = static_cast<std::int32_t>((p - low) * pitch + r * cut.run);
+      starts[found] = static_cast<std::int32_t>(value_at(k, r) - base);
       found += static_cast<std::int64_t>(p >= low) & static_cast<std::int64_t>(p < high);
     }
     return found;
   }
 
+  /// Whether 32 bits hold what list_runs() finds.
+  bool fits_lists() const {
+    bool fits = fits_list(high - low, line());
+    for (int a = axis(); a < call.values.rank; ++a) {  // offsets are sums of one for each axis
+      const std::int64_t n = call.values.dims[a];
+      fits = fits && fits_list(kMaxRank * (a == axis() ? std::min(kListed, n) : n), call.values.strides[a]);
+    }
+    return fits;
+  }
+
   /// One index for a whole run.
   void write_runs() const {
+    if (!fits_lists()) return write_far_runs();
     const std::int64_t pieces = call.values.dims[axis()] * cut.rows, n = to - from;
-    std::int64_t elements[kListed], starts[kListed];
+    std::int32_t elements[kListed], starts[kListed];
+    A* const own = out + low * line() + from;
     const bool cached = !fetches_ahead(call, sizeof(A));
     const bool widens = kHalf<T> && !std::is_same_v<A, T> && !add &&
                         !(How == Combine::Add && kAddsInRegisters<A, T> && n >= kFewestWidened) &&
@@ -195,12 +205,29 @@ struct Writer {
         if (widens) {
           A wide[kListed * kWidenedTogether];
           convert(values, wide, here * n);
-          meet_all<How, A, A>(list, out + from, wide, 1, n, cached, nullptr);
+          meet_all<How, A, A>(list, own, wide, 1, n, cached, nullptr);
           continue;
         }
       }
-      meet_all<How, A, T>(list, out + from, values, step(), n, cached, add);
+      meet_all<How, A, T>(list, own, values, step(), n, cached, add);
     }
+  }
+
+  /// The same, of runs too far apart for a list: a table of gigabytes, or values in one.
+  void write_far_runs() const {
+    constexpr std::int32_t kHere = 0;
+    for (std::int64_t k = 0; k < call.values.dims[axis()]; ++k)
+      for (std::int64_t r = 0; r < cut.rows; ++r) {
+        std::int64_t p = 0;
+        if (cut.rows == 1)
+          resolved.positions(index_base + k * call.indices.strides[axis()], 1, &p);
+        else
+          p = positions[where_at(k, r)];
+        if (p < low || p >= high) continue;
+        const auto* const values = static_cast<const T*>(call.values.data) + value_at(k, r) + from * step();
+        meet_all<How, A, T>({&kHere, &kHere, 1}, out + p * line() + r * cut.run + from, values, step(),
+                            to - from, true, add);
+      }
   }
 
   /// An index for each element.
@@ -422,6 +449,7 @@ bool in_lists(const Scatter& call) {
   const Cut cut(call);
   const std::int64_t element = is_half(call.dtype) ? sizeof(float) : size_of(call.dtype);
   const bool possible = is_float(call.dtype) && (call.how == Combine::Add || call.how == Combine::Multiply) &&
+                        fits_list(call.x.dims[call.axis], 1) &&
                         !wants_positions(call, distinct(call.indices));
   const bool pays = cut.run * size_of(call.dtype) >= kRowBytes && count_of(call.x) * element > kBytes;
   return possible && call.choices.decide(pays, FusionVariant::ByDestination, FusionVariant::AsTheyCome);

@@ -32,7 +32,7 @@ inline void make_lists(const Scatter& call, const Cut& cut, const Resolved& reso
   const std::int64_t step = call.indices.strides[call.axis], extent = lists.extent;
   const std::int64_t ranges = call.one_thread ? 1 : thread_count();
   parallel_for(cut.outer * ranges, 1, [&](std::int64_t begin, std::int64_t end, int) {
-    std::int64_t at[kListed], places[kListed], which[kListed];
+    std::int32_t places[kListed], which[kListed];
     for (std::int64_t job = begin; job < end; ++job) {
       const std::int64_t o = job / ranges, range = job % ranges,
                          base = offset_of(call.indices, 0, call.axis, o);
@@ -41,10 +41,10 @@ inline void make_lists(const Scatter& call, const Cut& cut, const Resolved& reso
       std::fill(first + low, first + high, -1);
       for (std::int64_t last = lists.count; last > 0;) {
         const std::int64_t from = (last - 1) / kListed * kListed, here = last - from;
-        resolved.positions(base + from * step, here, at);
-        for (std::int64_t j = resolved.keep(at, here, low, high, 1, 1, places, which); j-- > 0;) {
-          next[from + which[j]] = first[places[j]];
-          first[places[j]] = from + which[j];
+        for (std::int64_t j = resolved.list(base + from * step, here, {low, high, 1, 1}, places, which);
+             j-- > 0;) {
+          next[from + which[j]] = first[low + places[j]];
+          first[low + places[j]] = from + which[j];
         }
         last = from;
       }
@@ -90,13 +90,17 @@ class ListedRow {
 
   void meet_values(const T* values, const std::int64_t* next, std::int64_t first, std::int64_t at,
                    std::int64_t n, A* elements) const {
-    constexpr std::int64_t kSame[kValues] = {};
-    std::int64_t starts[kValues];
+    constexpr std::int32_t kSame[kValues] = {};
+    const std::int64_t next_value = call_.values.strides[call_.axis];
+    std::int32_t starts[kValues];
     for (std::int64_t k = first; k >= 0;) {
+      const std::int64_t from = k;
       std::int64_t found = 0;
-      for (; k >= 0 && found < kValues; k = next[k]) starts[found++] = k * call_.values.strides[call_.axis];
-      meet_all<How, A, T>({kSame, starts, found}, elements, values + at * step(call_.values),
-                          step(call_.values), n, false, add_);
+      for (; k >= 0 && found < kValues && fits_list(k - from, next_value); k = next[k])
+        starts[found++] = static_cast<std::int32_t>((k - from) * next_value);
+      meet_all<How, A, T>({kSame, starts, found}, elements,
+                          values + from * next_value + at * step(call_.values), step(call_.values), n, false,
+                          add_);
     }
   }
 

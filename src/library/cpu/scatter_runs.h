@@ -8,7 +8,9 @@
 #include "library/cpu/scatter_meet.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <functional>
+#include <limits>
 #include <type_traits>
 
 namespace kiln::cpu {
@@ -19,9 +21,9 @@ using library::Scatter;
 constexpr std::int64_t kParallelAbove = 32768;  // values that several threads write
 constexpr std::int64_t kFewestElements = 64;    // of a part of a row that a thread takes
 constexpr std::int64_t kPartBytes = 2048;       // of a part, where threads can share out the axis instead
-constexpr std::int64_t kFewRanges = 4;      // elements of the axis for each thread: ranges would be uneven
-constexpr std::int64_t kListed = 256;       // runs of elements, whose indices are compared at once
-constexpr std::int64_t kFetchedAhead = 16;  // of those
+constexpr std::int64_t kFewRanges = 4;         // elements of the axis for each thread: ranges would be uneven
+constexpr std::int64_t kListed = kMostListed;  // runs of elements, whose indices are compared at once
+constexpr std::int64_t kFetchedAhead = 16;     // of those
 
 inline std::int64_t count_of(const Array& a) {
   std::int64_t n = 1;
@@ -69,17 +71,36 @@ struct Cut {
   std::int64_t jobs() const { return outer * parts * ranges; }
 };
 
+/// Whether 32 bits hold any of `n` multiples of `step`.
+inline bool fits_list(std::int64_t n, std::int64_t step) {
+  return n == 0 || std::abs(step) <= std::numeric_limits<std::int32_t>::max() / n;
+}
+
 /// Indices become positions where they are needed: in memory they would take twice the room of most indices,
 /// and half of them would be in another core's cache.
 struct Resolved {
   std::function<void(std::int64_t at, std::int64_t n, std::int64_t* to)> positions;
-  KeepPositions keep = keep_positions();
+  /// As ListPositions, of the indices from `at` on. Asks for those behind, which the processor, busy with
+  /// elements anywhere, would not foresee.
+  std::function<std::int64_t(std::int64_t at, std::int64_t n, const ListedPart& part, std::int32_t* elements,
+                             std::int32_t* values)>
+      list;
   explicit Resolved(const Scatter& call) {
     by_index(call, [&]<class T>() {
       positions = [from = static_cast<const T*>(call.indices.data), stride = call.indices.strides[call.axis],
                    extent = call.x.dims[call.axis],
                    run = resolve_positions<T>()](std::int64_t at, std::int64_t n, std::int64_t* to) {
         run(from + at, stride, n, extent, -1, to);
+      };
+      list = [from = static_cast<const T*>(call.indices.data), stride = call.indices.strides[call.axis],
+              extent = call.x.dims[call.axis],
+              run = list_positions<T>()](std::int64_t at, std::int64_t n, const ListedPart& part,
+                                         std::int32_t* elements, std::int32_t* values) {
+        const auto* const behind = reinterpret_cast<const char*>(from + at + n);
+        if (stride == 1)
+          for (std::int64_t b = 0; b < n * static_cast<std::int64_t>(sizeof(T)); b += 64)
+            __builtin_prefetch(behind + b);
+        return run(from + at, stride, n, extent, part, elements, values);
       };
     });
   }

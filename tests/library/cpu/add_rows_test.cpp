@@ -9,6 +9,8 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <limits>
+#include <type_traits>
 #include <vector>
 
 namespace kiln::cpu {
@@ -24,14 +26,14 @@ void rows_meet_in_order(const char* types) {
     for (std::int64_t n = 1; n <= 35; ++n)
       for (const bool cached : {true, false}) {
         constexpr std::int64_t kRows = 9, kCount = 70;
-        std::vector<std::int64_t> elements, starts;
+        std::vector<std::int32_t> elements, starts;
         std::vector<T> values(static_cast<std::size_t>(kCount * n));
         for (std::size_t i = 0; i < values.size(); ++i)
           values[i] = static_cast<T>(static_cast<float>(i * i % 101) / 7.0f - 3.0f);
         std::vector<A> got(static_cast<std::size_t>(kRows * n + 1), A{1} / 3), want = got;
         for (std::int64_t j = 0; j < kCount; ++j) {
-          elements.push_back(j / 3 * j % kRows * n);
-          starts.push_back(j * n);
+          elements.push_back(static_cast<std::int32_t>(j / 3 * j % kRows * n));
+          starts.push_back(static_cast<std::int32_t>(j * n));
           for (std::int64_t i = 0; i < n; ++i)
             want[static_cast<std::size_t>(elements.back() + i)] +=
                 static_cast<A>(values[static_cast<std::size_t>(j * n + i)]);
@@ -52,32 +54,56 @@ TEST(AddRows, MeetInTheOrderOfTheirList) {
   rows_meet_in_order<double, double>("doubles");
 }
 
-/// Positions before, in and behind a range, none of them, or all; nothing is written behind the n-th.
-TEST(KeepPositions, ListsThoseOfARange) {
-  constexpr std::int64_t kLow = 10, kHigh = 30, kPitch = 7, kStep = -3, kBehind = 99;
+/// Indices before, in and behind a range, negative and out of range, of any stride; nothing is written behind
+/// the n-th. An extent that 32 bits do not hold.
+template <class Index>
+void lists_those_of_a_range(std::int64_t extent, std::int64_t low, std::int64_t high) {
+  constexpr std::int64_t kPitch = 7, kStep = -3;
+  constexpr std::int32_t kBehind = 99;
   for (const std::string& target : testing::cpu_targets()) {
     const testing::ConfigScope scope(target);
-    const KeepPositions keep = keep_positions();
-    for (std::int64_t n = 0; n <= 40; ++n)
-      for (const std::int64_t range : {1, 25, 60}) {
-        std::vector<std::int64_t> positions, elements, values;
+    const ListPositions<Index> list = list_positions<Index>();
+    for (const std::int64_t stride : {1, 3})
+      for (const std::int64_t n : {0, 1, 7, 15, 16, 17, 31, 32, 40, 255, 256}) {
+        std::vector<Index> indices(static_cast<std::size_t>(n * stride + 1));
+        std::vector<std::int32_t> elements, values, got[2];
         for (std::int64_t i = 0; i < n; ++i) {
-          positions.push_back(i % 5 == 4 ? -1 : i * 31 % range);
-          if (positions.back() < kLow || positions.back() >= kHigh) continue;
-          elements.push_back(positions.back() * kPitch);
-          values.push_back(i * kStep);
+          auto index = static_cast<Index>(low - 5 + i * 31 % (high - low + 10));
+          if (i % 5 == 4) index = static_cast<Index>(i % 2 ? extent : i % 3 ? -1 - i : -extent - 1);
+          indices[static_cast<std::size_t>(i * stride)] = index;
+          const auto at = static_cast<std::int64_t>(index);
+          const std::int64_t p = std::is_signed_v<Index> && index < 0 ? at + extent : at;
+          if (p < low || p >= high) continue;
+          elements.push_back(static_cast<std::int32_t>((p - low) * kPitch));
+          values.push_back(static_cast<std::int32_t>(i * kStep));
         }
-        std::vector<std::int64_t> got[2];
-        for (auto& list : got) list.assign(static_cast<std::size_t>(n) + 1, kBehind);
+        for (auto& l : got) l.assign(static_cast<std::size_t>(n) + 1, kBehind);
         const std::int64_t found =
-            keep(positions.data(), n, kLow, kHigh, kPitch, kStep, got[0].data(), got[1].data());
+            list(indices.data(), stride, n, extent, {low, high, kPitch, kStep}, got[0].data(), got[1].data());
         EXPECT_EQ(got[0].back(), kBehind) << target << " " << n;
         EXPECT_EQ(got[1].back(), kBehind) << target << " " << n;
-        for (auto& list : got) list.resize(static_cast<std::size_t>(found));
-        EXPECT_EQ(got[0], elements) << target << " " << n;
-        EXPECT_EQ(got[1], values) << target << " " << n;
+        for (auto& l : got) l.resize(static_cast<std::size_t>(found));
+        EXPECT_EQ(got[0], elements) << target << " " << n << ", extent " << extent;
+        EXPECT_EQ(got[1], values) << target << " " << n << ", extent " << extent;
       }
   }
+}
+
+TEST(ListPositions, ListsThoseOfARange) {
+  constexpr std::int64_t kLarge = std::int64_t{5} << 32;
+  lists_those_of_a_range<std::int64_t>(60, 10, 30);
+  lists_those_of_a_range<std::int64_t>(60, 0, 60);
+  lists_those_of_a_range<std::int64_t>(kLarge, 0, 60);
+  lists_those_of_a_range<std::int64_t>(kLarge, kLarge - 60, kLarge);
+  lists_those_of_a_range<std::int64_t>(std::numeric_limits<std::int32_t>::max(), 10, 30);
+  lists_those_of_a_range<std::int32_t>(60, 10, 30);
+  lists_those_of_a_range<std::int32_t>(kLarge, 10, 30);
+  lists_those_of_a_range<std::int16_t>(60, 30, 60);
+  lists_those_of_a_range<std::int8_t>(120, 30, 100);
+  lists_those_of_a_range<std::uint8_t>(200, 0, 190);
+  lists_those_of_a_range<std::uint16_t>(40000, 20000, 40000);
+  lists_those_of_a_range<std::uint32_t>(60, 10, 30);
+  lists_those_of_a_range<std::uint64_t>(60, 10, 30);
 }
 
 }  // namespace
