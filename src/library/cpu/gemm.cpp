@@ -140,13 +140,6 @@ class Product {
     if (direct(call)) return Way::Direct;
     return ThinProduct<T>::fits(call) ? Way::Thin : Way::Packed;
   }
-  /// Of a matrix times a vector: whether lines are summed each by itself; side by side they are scaled and
-  /// added.
-  static bool lines_adjoin(const Matmul& call) {
-    const library::MatrixStack& s = call.n == 1 ? call.a : call.b;
-    return call.n == 1 ? std::abs(s.row_stride) >= std::abs(s.col_stride)
-                       : std::abs(s.col_stride) >= std::abs(s.row_stride);
-  }
 
   /// Each panel of b is read by one tile alone.
   static bool one_row_of_tiles(const Matmul& call) { return call.m <= kTileRows && call.n >= call.m; }
@@ -169,18 +162,13 @@ class Product {
     }
     return m_ >= kLeastRows * rows;
   }
-  static bool strided(const library::MatrixStack& s) { return !s.row_offsets && !s.col_offsets; }
-  static bool is_vector(const Matmul& call) {
-    return (call.n == 1 || call.m == 1) && strided(call.a) && strided(call.b);
-  }
 
-  /// Products so small that packing would take a good part of their time: operands are read where they lie,
-  /// by one thread. Each element is the same sum in the same order.
+  /// Products so small that packing would take a good part of their time: operands are read where they lie.
+  /// Each element is the same sum in the same order.
   static bool direct(const Matmul& call) {
-    constexpr double kMost = 600e3;  // multiply-adds
-    return std::is_same_v<T, C> && multiply_adds(call) < kMost && epilogue_work(call) < kSerialEpilogue &&
-           call.k <= kDepth && call.n <= kTileCols && call.m <= kTileRows && call.n >= 8 && strided(call.a) &&
-           ((strided(call.b) && call.b.col_stride == 1) || call.m >= 16);
+    return std::is_same_v<T, C> && (panels_stay_near(call) || multiply_adds(call) < kSerialWork) &&
+           epilogue_work(call) < kSerialEpilogue && call.k <= kDepth && call.n <= kTileCols &&
+           call.m <= kTileRows && call.n >= 8 && strided(call.a) && (has_rows(call.b) || call.m >= 16);
   }
 
   /// Null: panels are of C.
@@ -199,35 +187,47 @@ class Product {
     pack_panel(from, across, along, used, width, depth, to);
   }
 
-  /// Columns in panels of nr or half of that, rows in blocks of nearly equal heights. The last panel may
-  /// share columns with the one before. A panel of b is packed first where it has columns that are not there,
-  /// or not adjacent ones.
+  /// Threads share out the rows where there is work for them.
   void small() {
+    constexpr double kAlone = 450e3;  // multiply-adds: there is one loop to begin, and nothing to pack
     if constexpr (!std::is_same_v<T, C>) return;
-    const std::int64_t nr = micro_.nr, half = nr / 2, ld = epilogue_ || n_ < half ? round_up(n_, nr) : n_;
-    const bool whole = !epilogue_ && n_ >= half;
+    const std::int64_t parts = std::clamp<std::int64_t>(m_ / (micro_.mr / 2 + 1), 1, thread_count());
+    if (work() < kAlone || parts == 1) return small_rows(0, m_);
+    parallel_for(parts, 1, [&](std::int64_t begin, std::int64_t end, int) {
+      small_rows(m_ * begin / parts, m_ * end / parts - m_ * begin / parts);
+    });
+  }
+
+  /// Columns in panels of nr, half of that, or few, rows in blocks of nearly equal heights. The last panel
+  /// may share columns with the one before. A panel of b is packed first where it has columns that are not
+  /// there, or not adjacent ones.
+  void small_rows(std::int64_t row, std::int64_t rows) const {
+    const std::int64_t nr = micro_.nr, half = nr / 2, few = micro_.few_columns,
+                       ld = epilogue_ || n_ < few ? round_up(n_, nr) : n_;
+    const bool whole = !epilogue_ && n_ >= few;
     const std::size_t panel = static_cast<std::size_t>(k_ * nr) * sizeof(C),
-                      tile = whole ? 0 : static_cast<std::size_t>(m_ * ld) * sizeof(C);
+                      tile = whole ? 0 : static_cast<std::size_t>(rows * ld) * sizeof(C);
     std::byte* const memory = scratch(panel + tile + 128 + finish_memory());
     C* const packed = reinterpret_cast<C*>(memory);
     C* const sums = reinterpret_cast<C*>(memory + round_up(static_cast<std::int64_t>(panel), 64));
-    C* const to = whole ? reinterpret_cast<C*>(out_) : sums;
+    C* const to = whole ? reinterpret_cast<C*>(out_) + row * n_ : sums;
+    const C* const a = reinterpret_cast<const C*>(a_) + row * a_row_;
     const C* const b = reinterpret_cast<const C*>(b_);
     for (std::int64_t c = 0, width; c < n_; c += width) {
       const std::int64_t left = n_ - c;
-      width = left >= nr || (left > half && n_ >= nr) ? nr : half;
+      width = left >= nr || (left > half + few && n_ >= nr) ? nr : left > few && n_ >= half ? half : few;
       const std::int64_t at = n_ >= width ? std::min(c, n_ - width) : c, used = std::min(width, n_ - at);
       const bool packs = used < width || b_col_ != 1 || b_rows_.at || b_cols_.at;
       if (packs) pack_panel(b_, b_cols_.from(at), b_rows_, used, width, k_, packed);
-      blocks(k_, reinterpret_cast<const C*>(a_), a_row_, a_col_, m_, packs ? packed : b + at,
-             packs ? width : b_row_, width, to + at, ld, true);
+      blocks(k_, a, a_row_, a_col_, rows, packs ? packed : b + at, packs ? width : b_row_, width, to + at, ld,
+             true);
     }
     if (whole) return;
     if (epilogue_)
-      return finish(0, 0, m_, n_, sums, ld,
+      return finish(row, 0, rows, n_, sums, ld,
                     memory + round_up(static_cast<std::int64_t>(panel), 64) +
                         round_up(static_cast<std::int64_t>(tile), 64));
-    for (std::int64_t r = 0; r < m_; ++r) narrow(sums + r * ld, out_ + r * n_, n_);
+    for (std::int64_t r = 0; r < rows; ++r) narrow(sums + r * ld, out_ + (row + r) * n_, n_);
   }
 
   /// One panel of columns times all rows of a.

@@ -75,50 +75,39 @@ constexpr int kFarApart = 4096, kFewestFetch = 4;
             _Pragma("GCC unroll 16") for (int j = 0; j < VECTORS; ++j) *                                    \
         reinterpret_cast<V*>(c + i * ldc + j * kLanes) = acc[i][j];                                         \
   }
+// One vector of FEW bytes, and one and two of BYTES.
+#define KILN_DIRECT_ROWS(NAME, ATTRIBUTE, TYPE, BYTES, FEW, ROWS, MULTIPLY_ADD, ADD_FEW) \
+  KILN_DIRECT(NAME##_##ROWS##_0, ATTRIBUTE, TYPE, FEW, ROWS, 1, ADD_FEW)                 \
+  KILN_DIRECT(NAME##_##ROWS##_1, ATTRIBUTE, TYPE, BYTES, ROWS, 1, MULTIPLY_ADD)          \
+  KILN_DIRECT(NAME##_##ROWS##_2, ATTRIBUTE, TYPE, BYTES, ROWS, 2, MULTIPLY_ADD)
 // All heights up to 4, 6 (AVX2) and 14 (AVX-512).
-#define KILN_DIRECT_TO_4(NAME, ATTRIBUTE, TYPE, BYTES, MULTIPLY_ADD)  \
-  KILN_DIRECT(NAME##_1_1, ATTRIBUTE, TYPE, BYTES, 1, 1, MULTIPLY_ADD) \
-  KILN_DIRECT(NAME##_1_2, ATTRIBUTE, TYPE, BYTES, 1, 2, MULTIPLY_ADD) \
-  KILN_DIRECT(NAME##_2_1, ATTRIBUTE, TYPE, BYTES, 2, 1, MULTIPLY_ADD) \
-  KILN_DIRECT(NAME##_2_2, ATTRIBUTE, TYPE, BYTES, 2, 2, MULTIPLY_ADD) \
-  KILN_DIRECT(NAME##_3_1, ATTRIBUTE, TYPE, BYTES, 3, 1, MULTIPLY_ADD) \
-  KILN_DIRECT(NAME##_3_2, ATTRIBUTE, TYPE, BYTES, 3, 2, MULTIPLY_ADD) \
-  KILN_DIRECT(NAME##_4_1, ATTRIBUTE, TYPE, BYTES, 4, 1, MULTIPLY_ADD) \
-  KILN_DIRECT(NAME##_4_2, ATTRIBUTE, TYPE, BYTES, 4, 2, MULTIPLY_ADD)
-#define KILN_DIRECT_TO_6(NAME, ATTRIBUTE, TYPE, BYTES, MULTIPLY_ADD)  \
-  KILN_DIRECT_TO_4(NAME, ATTRIBUTE, TYPE, BYTES, MULTIPLY_ADD)        \
-  KILN_DIRECT(NAME##_5_1, ATTRIBUTE, TYPE, BYTES, 5, 1, MULTIPLY_ADD) \
-  KILN_DIRECT(NAME##_5_2, ATTRIBUTE, TYPE, BYTES, 5, 2, MULTIPLY_ADD) \
-  KILN_DIRECT(NAME##_6_1, ATTRIBUTE, TYPE, BYTES, 6, 1, MULTIPLY_ADD) \
-  KILN_DIRECT(NAME##_6_2, ATTRIBUTE, TYPE, BYTES, 6, 2, MULTIPLY_ADD)
-#define KILN_DIRECT_TO_14(NAME, ATTRIBUTE, TYPE, BYTES, MULTIPLY_ADD)   \
-  KILN_DIRECT_TO_6(NAME, ATTRIBUTE, TYPE, BYTES, MULTIPLY_ADD)          \
-  KILN_DIRECT(NAME##_7_1, ATTRIBUTE, TYPE, BYTES, 7, 1, MULTIPLY_ADD)   \
-  KILN_DIRECT(NAME##_7_2, ATTRIBUTE, TYPE, BYTES, 7, 2, MULTIPLY_ADD)   \
-  KILN_DIRECT(NAME##_8_1, ATTRIBUTE, TYPE, BYTES, 8, 1, MULTIPLY_ADD)   \
-  KILN_DIRECT(NAME##_8_2, ATTRIBUTE, TYPE, BYTES, 8, 2, MULTIPLY_ADD)   \
-  KILN_DIRECT(NAME##_9_1, ATTRIBUTE, TYPE, BYTES, 9, 1, MULTIPLY_ADD)   \
-  KILN_DIRECT(NAME##_9_2, ATTRIBUTE, TYPE, BYTES, 9, 2, MULTIPLY_ADD)   \
-  KILN_DIRECT(NAME##_10_1, ATTRIBUTE, TYPE, BYTES, 10, 1, MULTIPLY_ADD) \
-  KILN_DIRECT(NAME##_10_2, ATTRIBUTE, TYPE, BYTES, 10, 2, MULTIPLY_ADD) \
-  KILN_DIRECT(NAME##_11_1, ATTRIBUTE, TYPE, BYTES, 11, 1, MULTIPLY_ADD) \
-  KILN_DIRECT(NAME##_11_2, ATTRIBUTE, TYPE, BYTES, 11, 2, MULTIPLY_ADD) \
-  KILN_DIRECT(NAME##_12_1, ATTRIBUTE, TYPE, BYTES, 12, 1, MULTIPLY_ADD) \
-  KILN_DIRECT(NAME##_12_2, ATTRIBUTE, TYPE, BYTES, 12, 2, MULTIPLY_ADD) \
-  KILN_DIRECT(NAME##_13_1, ATTRIBUTE, TYPE, BYTES, 13, 1, MULTIPLY_ADD) \
-  KILN_DIRECT(NAME##_13_2, ATTRIBUTE, TYPE, BYTES, 13, 2, MULTIPLY_ADD) \
-  KILN_DIRECT(NAME##_14_1, ATTRIBUTE, TYPE, BYTES, 14, 1, MULTIPLY_ADD) \
-  KILN_DIRECT(NAME##_14_2, ATTRIBUTE, TYPE, BYTES, 14, 2, MULTIPLY_ADD)
+#define KILN_DIRECT_TO_4(NAME, ATTRIBUTE, TYPE, BYTES, FEW, MULTIPLY_ADD, ADD_FEW) \
+  KILN_DIRECT_ROWS(NAME, ATTRIBUTE, TYPE, BYTES, FEW, 1, MULTIPLY_ADD, ADD_FEW)    \
+  KILN_DIRECT_ROWS(NAME, ATTRIBUTE, TYPE, BYTES, FEW, 2, MULTIPLY_ADD, ADD_FEW)    \
+  KILN_DIRECT_ROWS(NAME, ATTRIBUTE, TYPE, BYTES, FEW, 3, MULTIPLY_ADD, ADD_FEW)    \
+  KILN_DIRECT_ROWS(NAME, ATTRIBUTE, TYPE, BYTES, FEW, 4, MULTIPLY_ADD, ADD_FEW)
+#define KILN_DIRECT_TO_6(NAME, ATTRIBUTE, TYPE, BYTES, FEW, MULTIPLY_ADD, ADD_FEW) \
+  KILN_DIRECT_TO_4(NAME, ATTRIBUTE, TYPE, BYTES, FEW, MULTIPLY_ADD, ADD_FEW)       \
+  KILN_DIRECT_ROWS(NAME, ATTRIBUTE, TYPE, BYTES, FEW, 5, MULTIPLY_ADD, ADD_FEW)    \
+  KILN_DIRECT_ROWS(NAME, ATTRIBUTE, TYPE, BYTES, FEW, 6, MULTIPLY_ADD, ADD_FEW)
+#define KILN_DIRECT_TO_14(NAME, ATTRIBUTE, TYPE, BYTES, FEW, MULTIPLY_ADD, ADD_FEW) \
+  KILN_DIRECT_TO_6(NAME, ATTRIBUTE, TYPE, BYTES, FEW, MULTIPLY_ADD, ADD_FEW)        \
+  KILN_DIRECT_ROWS(NAME, ATTRIBUTE, TYPE, BYTES, FEW, 7, MULTIPLY_ADD, ADD_FEW)     \
+  KILN_DIRECT_ROWS(NAME, ATTRIBUTE, TYPE, BYTES, FEW, 8, MULTIPLY_ADD, ADD_FEW)     \
+  KILN_DIRECT_ROWS(NAME, ATTRIBUTE, TYPE, BYTES, FEW, 9, MULTIPLY_ADD, ADD_FEW)     \
+  KILN_DIRECT_ROWS(NAME, ATTRIBUTE, TYPE, BYTES, FEW, 10, MULTIPLY_ADD, ADD_FEW)    \
+  KILN_DIRECT_ROWS(NAME, ATTRIBUTE, TYPE, BYTES, FEW, 11, MULTIPLY_ADD, ADD_FEW)    \
+  KILN_DIRECT_ROWS(NAME, ATTRIBUTE, TYPE, BYTES, FEW, 12, MULTIPLY_ADD, ADD_FEW)    \
+  KILN_DIRECT_ROWS(NAME, ATTRIBUTE, TYPE, BYTES, FEW, 13, MULTIPLY_ADD, ADD_FEW)    \
+  KILN_DIRECT_ROWS(NAME, ATTRIBUTE, TYPE, BYTES, FEW, 14, MULTIPLY_ADD, ADD_FEW)
+#define KILN_NAMES(NAME, ROWS) {NAME##_##ROWS##_0, NAME##_##ROWS##_1, NAME##_##ROWS##_2}
 #define KILN_NAMES_TO_4(NAME) \
-  {NAME##_1_1, NAME##_1_2}, {NAME##_2_1, NAME##_2_2}, {NAME##_3_1, NAME##_3_2}, { NAME##_4_1, NAME##_4_2 }
-#define KILN_NAMES_TO_6(NAME) \
-  KILN_NAMES_TO_4(NAME), {NAME##_5_1, NAME##_5_2}, { NAME##_6_1, NAME##_6_2 }
-#define KILN_NAMES_TO_14(NAME)                                                                         \
-  KILN_NAMES_TO_6(NAME), {NAME##_7_1, NAME##_7_2}, {NAME##_8_1, NAME##_8_2}, {NAME##_9_1, NAME##_9_2}, \
-      {NAME##_10_1, NAME##_10_2}, {NAME##_11_1, NAME##_11_2}, {NAME##_12_1, NAME##_12_2},              \
-      {NAME##_13_1, NAME##_13_2}, {                                                                    \
-    NAME##_14_1, NAME##_14_2                                                                           \
-  }
+  KILN_NAMES(NAME, 1), KILN_NAMES(NAME, 2), KILN_NAMES(NAME, 3), KILN_NAMES(NAME, 4)
+#define KILN_NAMES_TO_6(NAME) KILN_NAMES_TO_4(NAME), KILN_NAMES(NAME, 5), KILN_NAMES(NAME, 6)
+#define KILN_NAMES_TO_14(NAME)                                                                \
+  KILN_NAMES_TO_6(NAME), KILN_NAMES(NAME, 7), KILN_NAMES(NAME, 8), KILN_NAMES(NAME, 9),       \
+      KILN_NAMES(NAME, 10), KILN_NAMES(NAME, 11), KILN_NAMES(NAME, 12), KILN_NAMES(NAME, 13), \
+      KILN_NAMES(NAME, 14)
 // One row of a: eight vectors of columns.
 #define KILN_WIDE(NAME, ATTRIBUTE, TYPE, BYTES, MULTIPLY_ADD)                                                \
   ATTRIBUTE void NAME(std::int64_t k, const TYPE* x, const TYPE* b, std::int64_t b_row, TYPE* c) {           \
@@ -170,35 +159,37 @@ constexpr int kFarApart = 4096, kFewestFetch = 4;
       }                                                                                                 \
     }                                                                                                   \
   }
-#define KILN_MICROS(NAME, ATTRIBUTE, TYPE, BYTES, MR, MULTIPLY_ADD)        \
-  KILN_MICRO(NAME, ATTRIBUTE, TYPE, BYTES, MR, MULTIPLY_ADD)               \
-  KILN_DIRECT_TO_##MR(NAME##_direct, ATTRIBUTE, TYPE, BYTES, MULTIPLY_ADD) \
-      KILN_WIDE(NAME##_wide, ATTRIBUTE, TYPE, BYTES, MULTIPLY_ADD)         \
+#define KILN_MICROS(NAME, ATTRIBUTE, TYPE, BYTES, FEW, MR, MULTIPLY_ADD, ADD_FEW)        \
+  KILN_MICRO(NAME, ATTRIBUTE, TYPE, BYTES, MR, MULTIPLY_ADD)                             \
+  KILN_DIRECT_TO_##MR(NAME##_direct, ATTRIBUTE, TYPE, BYTES, FEW, MULTIPLY_ADD, ADD_FEW) \
+      KILN_WIDE(NAME##_wide, ATTRIBUTE, TYPE, BYTES, MULTIPLY_ADD)                       \
           KILN_LONG(NAME##_long, ATTRIBUTE, TYPE, BYTES, MULTIPLY_ADD)
 
 #define KILN_PLAIN(x, y, z) ((x) * (y) + (z))
-#define KILN_MICRO_PLAIN(SUFFIX, ATTRIBUTE, BYTES, MR)                             \
-  KILN_MICROS(micro_u32_##SUFFIX, ATTRIBUTE, std::uint32_t, BYTES, MR, KILN_PLAIN) \
-  KILN_MICROS(micro_u64_##SUFFIX, ATTRIBUTE, std::uint64_t, BYTES, MR, KILN_PLAIN)
+#define KILN_MICROS_PLAIN(NAME, ATTRIBUTE, TYPE, BYTES, FEW, MR) \
+  KILN_MICROS(NAME, ATTRIBUTE, TYPE, BYTES, FEW, MR, KILN_PLAIN, KILN_PLAIN)
+#define KILN_MICRO_PLAIN(SUFFIX, ATTRIBUTE, BYTES, FEW, MR)                       \
+  KILN_MICROS_PLAIN(micro_u32_##SUFFIX, ATTRIBUTE, std::uint32_t, BYTES, FEW, MR) \
+  KILN_MICROS_PLAIN(micro_u64_##SUFFIX, ATTRIBUTE, std::uint64_t, BYTES, FEW, MR)
 
-KILN_MICROS(micro_f32_base, , float, 16, 4, KILN_PLAIN)
-KILN_MICROS(micro_f64_base, , double, 16, 4, KILN_PLAIN)
-KILN_MICRO_PLAIN(base, , 16, 4)
+KILN_MICROS_PLAIN(micro_f32_base, , float, 16, 16, 4)
+KILN_MICROS_PLAIN(micro_f64_base, , double, 16, 16, 4)
+KILN_MICRO_PLAIN(base, , 16, 16, 4)
 
 #if defined(__x86_64__)
 #define KILN_AVX2 __attribute__((target("avx2,fma,f16c")))
 #define KILN_AVX512 \
   __attribute__((target("avx512f,avx512dq,avx512vl,avx512bw,avx2,fma,f16c,prefer-vector-width=512")))
-KILN_MICROS(micro_f32_strict_avx2, KILN_AVX2, float, 32, 6, KILN_PLAIN)
-KILN_MICROS(micro_f64_strict_avx2, KILN_AVX2, double, 32, 6, KILN_PLAIN)
-KILN_MICROS(micro_f32_strict_avx512, KILN_AVX512, float, 64, 14, KILN_PLAIN)
-KILN_MICROS(micro_f64_strict_avx512, KILN_AVX512, double, 64, 14, KILN_PLAIN)
-KILN_MICROS(micro_f32_avx2, KILN_AVX2, float, 32, 6, _mm256_fmadd_ps)
-KILN_MICROS(micro_f64_avx2, KILN_AVX2, double, 32, 6, _mm256_fmadd_pd)
-KILN_MICRO_PLAIN(avx2, KILN_AVX2, 32, 6)
-KILN_MICROS(micro_f32_avx512, KILN_AVX512, float, 64, 14, _mm512_fmadd_ps)
-KILN_MICROS(micro_f64_avx512, KILN_AVX512, double, 64, 14, _mm512_fmadd_pd)
-KILN_MICRO_PLAIN(avx512, KILN_AVX512, 64, 14)
+KILN_MICROS_PLAIN(micro_f32_strict_avx2, KILN_AVX2, float, 32, 16, 6)
+KILN_MICROS_PLAIN(micro_f64_strict_avx2, KILN_AVX2, double, 32, 16, 6)
+KILN_MICROS_PLAIN(micro_f32_strict_avx512, KILN_AVX512, float, 64, 32, 14)
+KILN_MICROS_PLAIN(micro_f64_strict_avx512, KILN_AVX512, double, 64, 32, 14)
+KILN_MICROS(micro_f32_avx2, KILN_AVX2, float, 32, 16, 6, _mm256_fmadd_ps, _mm_fmadd_ps)
+KILN_MICROS(micro_f64_avx2, KILN_AVX2, double, 32, 16, 6, _mm256_fmadd_pd, _mm_fmadd_pd)
+KILN_MICRO_PLAIN(avx2, KILN_AVX2, 32, 16, 6)
+KILN_MICROS(micro_f32_avx512, KILN_AVX512, float, 64, 32, 14, _mm512_fmadd_ps, _mm256_fmadd_ps)
+KILN_MICROS(micro_f64_avx512, KILN_AVX512, double, 64, 32, 14, _mm512_fmadd_pd, _mm256_fmadd_pd)
+KILN_MICRO_PLAIN(avx512, KILN_AVX512, 64, 32, 14)
 
 bool has_avx512() {
   return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
@@ -309,16 +300,17 @@ Micro<C> choose([[maybe_unused]] const Micro<C>& avx512, [[maybe_unused]] const 
 
 }  // namespace
 
-#define KILN_SET(NAME, TYPE, BYTES, MR)                                                                   \
-  Micro<TYPE> {                                                                                           \
-    MR, 2 * BYTES / static_cast<int>(sizeof(TYPE)), kWideVectors *BYTES / static_cast<int>(sizeof(TYPE)), \
-        NAME, {KILN_NAMES_TO_##MR(NAME##_direct)}, NAME##_wide, NAME##_long                               \
+#define KILN_SET(NAME, TYPE, BYTES, FEW, MR)                                                             \
+  Micro<TYPE> {                                                                                          \
+    MR, 2 * BYTES / static_cast<int>(sizeof(TYPE)), FEW / static_cast<int>(sizeof(TYPE)),                \
+        kWideVectors *BYTES / static_cast<int>(sizeof(TYPE)), NAME, {KILN_NAMES_TO_##MR(NAME##_direct)}, \
+        NAME##_wide, NAME##_long                                                                         \
   }
-#define KILN_BASE(NAME, TYPE) KILN_SET(micro_##NAME##_base, TYPE, 16, 4)
+#define KILN_BASE(NAME, TYPE) KILN_SET(micro_##NAME##_base, TYPE, 16, 16, 4)
 #if defined(__x86_64__)
-#define KILN_CHOOSE(TYPE, NAME, BASE)                                                                     \
-  choose<TYPE>(KILN_SET(micro_##NAME##_avx512, TYPE, 64, 14), KILN_SET(micro_##NAME##_avx2, TYPE, 32, 6), \
-               KILN_BASE(BASE, TYPE))
+#define KILN_CHOOSE(TYPE, NAME, BASE)                             \
+  choose<TYPE>(KILN_SET(micro_##NAME##_avx512, TYPE, 64, 32, 14), \
+               KILN_SET(micro_##NAME##_avx2, TYPE, 32, 16, 6), KILN_BASE(BASE, TYPE))
 #else
 #define KILN_CHOOSE(TYPE, NAME, BASE) choose<TYPE>({}, {}, KILN_BASE(BASE, TYPE))
 #endif

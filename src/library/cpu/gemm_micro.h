@@ -10,17 +10,17 @@ inline constexpr int kMostRows = 14;
 /// c[mr × nr] (rows ldc apart, 64-byte aligned rows) = (first ? 0 : c) + Σ_p a[p·mr + i] · b[p·nr + j].
 template <class C>
 struct Micro {
-  int mr, nr, wide_columns;
+  int mr, nr, few_columns, wide_columns;  // few_columns: nr / 4, or nr / 2 where no register is that narrow
   void (*run)(std::int64_t k, const C* a, const C* b, C* c, std::int64_t ldc, bool first);
   /// c[rows × columns] = (first ? 0 : c) + Σ_p a[i·a_row + p·a_col] · b[p·b_row + j], of operands where they
-  /// lie, at any alignment. Every function of rows 1 to mr and of columns nr / 2 and nr. `fetch`: the next
-  /// call may read the columns of b behind these.
+  /// lie, at any alignment. Every function of rows 1 to mr and of columns few_columns, nr / 2 and nr.
+  /// `fetch`: the next call may read the columns of b behind these.
   using Direct = void(std::int64_t k, const C* a, std::int64_t a_row, std::int64_t a_col, const C* b,
                       std::int64_t b_row, C* c, std::int64_t ldc, bool first, bool fetch);
-  Direct* directs[kMostRows][2];
-  /// Pre: 1 <= rows <= mr. The columns are nr / 2 where `columns` are no more, else nr.
+  Direct* directs[kMostRows][3];
+  /// Pre: 1 <= rows <= mr. The fewest columns that `columns` are no more than.
   Direct* direct(std::int64_t rows, std::int64_t columns) const {
-    return directs[rows - 1][2 * columns > nr];
+    return directs[rows - 1][2 * columns > nr ? 2 : columns > few_columns];
   }
   /// c[j] = Σ_p x[p] · b[p·b_row + j], j < wide_columns.
   void (*wide)(std::int64_t k, const C* x, const C* b, std::int64_t b_row, C* c);

@@ -1,4 +1,4 @@
-// Operands at offsets that all batches of a product share.
+// What is asked of a product, and operands at offsets that all its batches share.
 #pragma once
 
 #include "device/cpu/threads.h"
@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <utility>
 
 namespace kiln::cpu {
@@ -36,6 +37,29 @@ inline constexpr double kSerialWork = 600e3;  // multiply-adds below which threa
 /// Of one product of two matrices.
 inline double multiply_adds(const Matmul& call) {
   return static_cast<double>(call.m) * static_cast<double>(call.n) * static_cast<double>(call.k);
+}
+
+inline bool strided(const library::MatrixStack& s) { return !s.row_offsets && !s.col_offsets; }
+inline bool is_vector(const Matmul& call) {
+  return (call.n == 1 || call.m == 1) && strided(call.a) && strided(call.b);
+}
+
+/// Whether rows are adjacent elements.
+inline bool has_rows(const library::MatrixStack& s) { return strided(s) && s.col_stride == 1; }
+/// Whether columns of b, as many as a few registers hold, stay in the first cache where they lie: they have
+/// few steps, whose rows are not so far apart that they share sets.
+inline bool panels_stay_near(const Matmul& call) {
+  constexpr std::int64_t kFew = 168, kSets = 256;  // steps and columns; bytes
+  return has_rows(call.b) && call.k <= kFew && call.n <= kFew &&
+         call.b.row_stride * static_cast<std::int64_t>(size_of(call.dtype)) % kSets != 0;
+}
+
+/// Of a matrix times a vector: whether lines are summed each by itself; side by side they are scaled and
+/// added.
+inline bool lines_adjoin(const Matmul& call) {
+  const library::MatrixStack& s = call.n == 1 ? call.a : call.b;
+  return call.n == 1 ? std::abs(s.row_stride) >= std::abs(s.col_stride)
+                     : std::abs(s.col_stride) >= std::abs(s.row_stride);
 }
 
 /// Whether threads take whole products (many small ones) instead of sharing each.

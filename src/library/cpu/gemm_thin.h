@@ -112,7 +112,6 @@ class ThinProduct {
   static constexpr std::int64_t kShortest = 8, kShort = 48, kSeveral = 8;
   static std::int64_t pitch_of(std::int64_t k) { return (k + kLineLanes - 1) / kLineLanes * kLineLanes; }
 
-  static bool strided(const library::MatrixStack& s) { return !s.row_offsets && !s.col_offsets; }
   static bool of_rows(const library::Matmul& call) {
     const bool is_short = call.k >= kShortest && call.k < kShort;
     if (is_short && call.n >= kSeveral && best_sum_level() == SumLevel::Avx512) return false;

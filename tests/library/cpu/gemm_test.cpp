@@ -147,6 +147,23 @@ TYPED_TEST(Gemm, MatchesTheNaiveLoopForSmallShapes) {
       for (std::int64_t k : {0, 1, 2, 17, 385}) check<TypeParam>(m, n, k);
 }
 
+/// The last columns have a register, half of one, or share columns with those before them.
+TYPED_TEST(Gemm, EveryNumberOfColumns) {
+  for (std::int64_t n = 2; n <= 73; ++n)
+    for (const std::int64_t m : {2, 14, 17}) {
+      check<TypeParam>(m, n, 5);
+      check<TypeParam>(m, n, 9, Layout{.a_transposed = true, .b_gap = 3});
+      check<TypeParam>(m, n, 6, Layout{.b_transposed = true});
+    }
+  for (const std::int64_t n : {97, 100, 104, 113, 129, 200, 265}) check<TypeParam>(180, n, 30);
+  for (const int threads : {1, 2, 7}) {  // which share out rows read where they lie
+    this->use(threads);
+    for (const std::int64_t m : {15, 23, 98, 168}) check<TypeParam>(m, 168, 168);
+    check<TypeParam>(97, 100, 101, Layout{.a_transposed = true, .b_gap = 3});
+    check<TypeParam>(100, 99, 100, Layout{.a_reversed = true});
+  }
+}
+
 TYPED_TEST(Gemm, MatchesTheNaiveLoopOnThreads) {
   for (int threads : {1, 2, 5}) {
     this->use(threads);
@@ -339,7 +356,7 @@ TEST(GemmNumbers, BitsDoNotDependOnTheNumberOfThreads) {
   const Config before = config();
   std::mt19937 rng(1);
   for (const auto& [m, n, k] :
-       {std::array<std::int64_t, 3>{333, 417, 801}, {500, 33, 801}, {500, 150, 400}}) {
+       {std::array<std::int64_t, 3>{333, 417, 801}, {500, 33, 801}, {500, 150, 400}, {100, 97, 100}}) {
     std::vector<float> a(static_cast<std::size_t>(m * k)), b(static_cast<std::size_t>(k * n));
     for (float& x : a) x = some<float>(rng) * 0.37f;
     for (float& x : b) x = some<float>(rng) * 0.73f;
