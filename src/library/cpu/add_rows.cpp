@@ -1,6 +1,7 @@
-// Rows are short and of any length: a row is 8 elements at a time, then 4, 2 and 1, all in registers. The
-// pieces of a row are those of every row, so branches between them are predicted; masked stores would be
-// worse, because a load of the row does not get their data before it is in the cache.
+// Rows are short and of any length. A row of up to 8 elements is pieces of 8, 4, 2 and 1, all in registers; a
+// longer one is registers, of which the last shares elements with the one before: its sums are made before
+// those are stored. Where one of the next rows is the same, its loads would wait for both of these stores to
+// reach the cache: lists of few rows keep the pieces. Masked stores would make every such load wait.
 #include "library/cpu/add_rows.h"
 
 #include "device/cpu/target.h"
@@ -89,13 +90,44 @@ KILN_PIECE void add_2(double* to, const double* from) {
 }
 KILN_PIECE void add_1(double* to, const double* from) { *to += *from; }
 
+/// What a register of elements becomes.
+template <class T>
+KILN_PIECE __m256 sums(const float* elements, const T* values) {
+  return _mm256_add_ps(_mm256_loadu_ps(elements), eight(values));
+}
+KILN_PIECE __m256d sums(const double* elements, const double* values) {
+  return _mm256_add_pd(_mm256_loadu_pd(elements), _mm256_loadu_pd(values));
+}
+KILN_PIECE void put(float* to, __m256 x) { _mm256_storeu_ps(to, x); }
+KILN_PIECE void put(double* to, __m256d x) { _mm256_storeu_pd(to, x); }
+
 template <class A, class T>
-KILN_PIECE void add_row(A* to, const T* from, std::int64_t n) {
+KILN_PIECE void add_pieces(A* to, const T* from, std::int64_t n) {
   std::int64_t i = 0;
   for (; i + 8 <= n; i += 8) add_8(to + i, from + i);
   if (n & 4) add_4(to + i, from + i), i += 4;
   if (n & 2) add_2(to + i, from + i), i += 2;
   if (n & 1) add_1(to + i, from + i);
+}
+
+/// Pre: n is at least a register's elements.
+template <class A, class T>
+KILN_PIECE void add_registers(A* to, const T* from, std::int64_t n) {
+  constexpr std::int64_t kLanes = 32 / sizeof(A);
+  const auto last = sums(to + n - kLanes, from + n - kLanes);
+  for (std::int64_t i = 0; i < n - kLanes; i += kLanes) put(to + i, sums(to + i, from + i));
+  put(to + n - kLanes, last);
+}
+
+/// N > 0: of so many elements; else of more than kLongestKnown.
+template <int N, class A, class T>
+KILN_PIECE void add_row(A* to, const T* from, std::int64_t n, bool few) {
+  if constexpr (N > 0)
+    add_pieces(to, from, N);
+  else if (few)
+    add_pieces(to, from, n);
+  else
+    add_registers(to, from, n);
 }
 
 /// Asks for the values of a later row: where rows are left out, the processor alone does not foresee them.
@@ -116,14 +148,14 @@ KILN_ROWS void add_list(const RowList& list, A* elements, const T* values, std::
   if (cached) {
     for (std::int64_t j = 0; j < list.count; ++j) {
       fetch_values(list, j, values, N > 0 ? N : n);
-      add_row(elements + list.elements[j], values + list.values[j], N > 0 ? N : n);
+      add_row<N>(elements + list.elements[j], values + list.values[j], n, list.few);
     }
     return;
   }
   for (std::int64_t j = 0; j < kFetchedAhead && j < list.count; ++j) fetch_row(list, j, elements, values, n);
   for (std::int64_t j = 0; j < list.count; ++j) {
     fetch_row(list, j + kFetchedAhead, elements, values, n);
-    add_row(elements + list.elements[j], values + list.values[j], N > 0 ? N : n);
+    add_row<N>(elements + list.elements[j], values + list.values[j], n, list.few);
   }
 }
 

@@ -10,6 +10,7 @@ namespace kiln::cpu {
 struct RowList {
   const std::int32_t *elements, *values;
   std::int64_t count;
+  bool few = false;  // the rows may be the same ones again and again
 };
 
 /// elements[list.elements[j] + i] += values[list.values[j] + i], i < n, for each j in order. `cached`: the

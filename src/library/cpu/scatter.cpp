@@ -14,6 +14,7 @@ namespace {
 
 constexpr std::int64_t kTableBytes = 512 << 10;  // of a thread's table: within the second cache
 constexpr std::int64_t kWidenedTogether = 32;    // elements of a run of halves that is widened with the list
+constexpr std::int64_t kFewRows = 16;            // of which stores are still under way when one comes again
 constexpr std::int64_t kValuesAnElement = 4;     // from which tables are worth clearing and combining
 
 bool widens(const Scatter& call) {
@@ -191,14 +192,14 @@ struct Writer {
     const std::int64_t pieces = call.values.dims[axis()] * cut.rows, n = to - from;
     std::int32_t elements[kListed], starts[kListed];
     A* const own = out + low * line() + from;
-    const bool cached = !fetches_ahead(call, sizeof(A));
+    const bool cached = !fetches_ahead(call, sizeof(A)), few = (high - low) * cut.rows < kFewRows;
     const bool widens = kHalf<T> && !std::is_same_v<A, T> && !add &&
                         !(How == Combine::Add && kAddsInRegisters<A, T> && n >= kFewestWidened) &&
                         cut.rows == 1 && n <= kWidenedTogether && n == cut.run &&
                         call.values.strides[axis()] == n && (step() == 1 || n == 1);
     for (std::int64_t first = 0; first < pieces; first += kListed) {
       const std::int64_t here = std::min(kListed, pieces - first);
-      const RowList list{elements, starts, list_runs(first, here, elements, starts)};
+      const RowList list{elements, starts, list_runs(first, here, elements, starts), few};
       const auto* const values = static_cast<const T*>(call.values.data) +
                                  value_at(first / cut.rows, first % cut.rows) + from * step();
       if constexpr (kHalf<T> && !std::is_same_v<A, T>) {

@@ -98,7 +98,7 @@ class ListedRow {
       std::int64_t found = 0;
       for (; k >= 0 && found < kValues && fits_list(k - from, next_value); k = next[k])
         starts[found++] = static_cast<std::int32_t>((k - from) * next_value);
-      meet_all<How, A, T>({kSame, starts, found}, elements,
+      meet_all<How, A, T>({kSame, starts, found, true}, elements,
                           values + from * next_value + at * step(call_.values), step(call_.values), n, false,
                           add_);
     }

@@ -11,6 +11,7 @@
 #include <cstring>
 #include <limits>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 namespace kiln::cpu {
@@ -24,7 +25,7 @@ void rows_meet_in_order(const char* types) {
     const AddRows<A, T> add = add_rows<A, T>();
     if (!add) continue;  // the base
     for (std::int64_t n = 1; n <= 35; ++n)
-      for (const bool cached : {true, false}) {
+      for (const auto [cached, few] : {std::pair{true, false}, {false, false}, {true, true}, {false, true}}) {
         constexpr std::int64_t kRows = 9, kCount = 70;
         std::vector<std::int32_t> elements, starts;
         std::vector<T> values(static_cast<std::size_t>(kCount * n));
@@ -38,10 +39,10 @@ void rows_meet_in_order(const char* types) {
             want[static_cast<std::size_t>(elements.back() + i)] +=
                 static_cast<A>(values[static_cast<std::size_t>(j * n + i)]);
         }
-        add({elements.data(), starts.data(), kCount}, got.data(), values.data(), n, cached);
+        add({elements.data(), starts.data(), kCount, few}, got.data(), values.data(), n, cached);
         EXPECT_EQ(std::memcmp(got.data(), want.data(), want.size() * sizeof(A)), 0)
             << types << ", rows of " << n << " on KILN_CPU=" << target;
-        add({elements.data(), starts.data(), 0}, got.data(), values.data(), n, cached);
+        add({elements.data(), starts.data(), 0, few}, got.data(), values.data(), n, cached);
         EXPECT_EQ(std::memcmp(got.data(), want.data(), want.size() * sizeof(A)), 0) << "an empty list";
       }
   }
