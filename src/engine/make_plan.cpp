@@ -68,6 +68,17 @@ bool keeps_rows(const transform::ReducedRows& r, const schedule::Target& t) {
   return r.length < kShortColumn || (r.length <= kMostColumn && r.run * r.bytes % kWord == 0);
 }
 
+/// What a CPU's kernels make of few operations rather than read.
+void make_in_kernels(transform::Wishes& w, const schedule::Target& target) {
+  constexpr int kFewMaps = 4;
+  constexpr int kWays = 8;  // rows of a matrix, pages apart, that the first cache holds side by side
+  w.seconds = {.seconds = true, .most_maps = kFewMaps};
+  w.writes_out = transform::TermCosts{
+      .most_products = kWays, .terms_per_ns = target.prims_per_ns, .moved_ns = [&target](double bytes) {
+        return target.launch_ns + target.traffic_ns(bytes);
+      }};
+}
+
 }  // namespace
 
 transform::Wishes wishes(const schedule::Target& target, Device device) {
@@ -86,7 +97,7 @@ transform::Wishes wishes(const schedule::Target& target, Device device) {
     w.vectors = transform::VectorCosts{
         .apart = true, .most_terms = 1024, .most_across = 64, .most_of_two = 64, .least_sums = 1 << 16};
     w.most_nested = 16;
-    w.second_extremes = true;
+    w.seconds = {.seconds = true};
     w.finds_logsumexps = true;
     if (has_doubles(target))
       w.keeps_rows = [&target](const transform::ReducedRows& r) { return keeps_rows(r, target); };
@@ -98,6 +109,8 @@ transform::Wishes wishes(const schedule::Target& target, Device device) {
           .rows = 96, .results = (1 << 15) * target.threads, .most_terms = 256, .most_of_halves = 40};
       w.writes_out->nests = *w.nests;
     }
+  } else {
+    make_in_kernels(w, target);
   }
   w.sums_batches = !target.gpu;
   w.reuses_products = target.gpu && target.pair_sums;

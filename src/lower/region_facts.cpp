@@ -245,7 +245,7 @@ schedule::Facts RegionLowering::facts(std::span<const schedule::Facts::Axis> axe
   for (const PredicateLink& l : p_.links) f.guarded |= walks(l.predicate.t, groups_.back());
   f.apart = axis_apart();
   f.folds = axis_folded();
-  if (target_.gpu) f.repeated = axis_repeated();
+  f.repeated = axis_repeated();
   loads_repeat_ = all_loads_repeat();
   if (!target_.gpu && !scans_.empty()) find_backwards(p_, groups_);
   find_bunch(f);
@@ -392,7 +392,8 @@ void RegionLowering::mark_uses() {
   }
   scratch_.assign(es.size(), -1);
   const bool turned = s_.form == Form::Bunch && !target_.gpu,
-             may_keep = phases_ > 0 && (turned || (s_.form == Form::Rows && (!target_.gpu || s_.steps > 0)));
+             may_keep = phases_ > 0 &&
+                        (turned || (s_.form == Form::Rows && (target_.gpu ? s_.steps > 0 : s_.tile == 1)));
   const std::vector<float> tree = may_keep ? tree_costs() : std::vector<float>{};
   for (auto id = static_cast<EntryId>(es.size()); id-- > 0;) {
     const Entry& e = es[id];

@@ -454,8 +454,28 @@ std::int64_t rows_of_batch(const Facts& f, const Target& t, int lanes, const Ext
   return most < lanes ? std::max<std::int64_t>(1, most) : std::min(most / lanes * lanes, kMostBatch);
 }
 
+/// Reductions of rows that are combined with several others: a grid item has the results of several rows of
+/// the axis that the largest load repeats along, and reads that load's row once for all. Later phases of one
+/// row by itself find it in the second cache, where that has room.
+bool tile_rows(const Facts& f, const Target& t, int lanes, const Extents& e, Schedule& s) {
+  constexpr int kItems = 2;  // of a thread, at least
+  const bool near = f.phases > 1 && e.reduced * f.loaded_bytes <= t.l2_bytes / 2;
+  if (f.repeated < 0 || f.rows_alone || near || f.stores_full || e.reduced_axes > 1 || f.in_parts ||
+      f.read_twice > 0 || f.states > 0)
+    return false;
+  if (f.axes[static_cast<std::size_t>(f.repeated)].extent < kPairRows ||
+      e.kept < std::int64_t{kItems} * t.threads * kPairRows)
+    return false;
+  s.form = Form::Rows;
+  s.tile = kPairRows;
+  s.tile_axis = f.repeated;
+  s.lanes = lanes;
+  return true;
+}
+
 /// Reductions along rows: a row on lanes, or in chunks where rows are few or long.
 Schedule schedule_rows(const Facts& f, const Target& t, int lanes, const Extents& e, Schedule s) {
+  if (tile_rows(f, t, lanes, e, s)) return s;
   const bool few = e.kept < 2 * t.threads;
   if (!may_split(f) || e.reduced < (few ? kSplitAbove : kAddedByLane * lanes)) {
     s.form = Form::Rows;

@@ -8,9 +8,11 @@
 
 #include <kiln/shape.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <unordered_map>
+#include <vector>
 
 namespace kiln::transform {
 namespace {
@@ -24,7 +26,7 @@ double least_of(DType type) {
 
 class Taker {
  public:
-  Taker(Graph& graph, bool seconds) : g_(graph), seconds_(seconds), add_(graph) {}
+  Taker(Graph& graph, const SecondCosts& costs) : g_(graph), costs_(costs), add_(graph) {}
 
   Renumbering run() {
     return rebuild(g_, [&](NodeId, GraphNode n) {
@@ -33,7 +35,8 @@ class Taker {
       const NodeId x = g_[n.in[0]].in[0];
       if (!how.descending || g_[x].dims[how.axis] <= 1 || is_bool(g_[x].dtype)) return add_.push(n);
       const std::int64_t kept = n.dims[how.axis];
-      if (kept == 2 && seconds_ && g_[x].dims[how.axis] >= kLongRow && ir::is_elementwise(g_[x].op))
+      if (kept == 2 && costs_.seconds && g_[x].dims[how.axis] >= kLongRow && ir::is_elementwise(g_[x].op) &&
+          (costs_.most_maps == 0 || is_made_of_few(x)))
         return two(n, x, how.axis);
       return kept == 1 ? first(n, x, how.axis) : add_.push(n);
     });
@@ -44,6 +47,21 @@ class Taker {
     NodeId first = ir::kNoNode, second = ir::kNoNode;  // positions
     NodeId rest = ir::kNoNode;                         // the elements without the first: it is the least
   };
+
+  /// Whether few maps make a value, of nothing but much smaller ones.
+  bool is_made_of_few(NodeId x) const {
+    constexpr std::int64_t kMuchSmaller = 8;
+    std::vector<NodeId> maps{x};
+    for (std::size_t at = 0; at < maps.size(); ++at) {
+      if (maps.size() > static_cast<std::size_t>(costs_.most_maps)) return false;
+      for (const NodeId in : g_[maps[at]].in) {
+        if (g_[in].numel * kMuchSmaller <= g_[x].numel || std::ranges::count(maps, in) > 0) continue;
+        if (!ir::is_elementwise(g_[in].op)) return false;
+        maps.push_back(in);
+      }
+    }
+    return true;
+  }
 
   bool wants_values(const GraphNode& n) const { return ir::attributes<ir::Part>(n).index == 0; }
 
@@ -100,13 +118,13 @@ class Taker {
   }
 
   Graph& g_;
-  const bool seconds_;
+  const SecondCosts costs_;
   ir::Builder add_;
   std::unordered_map<NodeId, Order> orders_;
 };
 
 }  // namespace
 
-Renumbering take_extremes(ir::Graph& graph, bool seconds) { return Taker(graph, seconds).run(); }
+Renumbering take_extremes(ir::Graph& graph, const SecondCosts& costs) { return Taker(graph, costs).run(); }
 
 }  // namespace kiln::transform

@@ -7,9 +7,14 @@
 
 namespace kiln::transform {
 
-/// `seconds`: the first two of an order as well, where maps make the elements: two reductions that depend on
-/// each other make these as they read them, and an order would have them stored. Post: values are the same. A
-/// NaN is the greatest element either way, and of equal elements the first has the position.
-Renumbering take_extremes(ir::Graph& graph, bool seconds = false);
+struct SecondCosts {
+  bool seconds = false;  // the first two of an order are taken as well
+  int most_maps = 0;     // … where no more maps make the elements, of much smaller values; 0: any
+};
+
+/// The first two of an order are taken where maps make the elements: two reductions that depend on each other
+/// make these as they read them, and an order would have them stored. Post: values are the same. A NaN is the
+/// greatest element either way, and of equal elements the first has the position.
+Renumbering take_extremes(ir::Graph& graph, const SecondCosts& costs = {});
 
 }  // namespace kiln::transform

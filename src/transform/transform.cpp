@@ -86,7 +86,7 @@ void transform_for_target(Transformed& t, const Wishes& wishes) {
     follow(t, dce(t.graph));
   }
   if (wishes.extremes) {
-    follow(t, take_extremes(t.graph, wishes.second_extremes));
+    follow(t, take_extremes(t.graph, wishes.seconds));
     follow(t, dce(t.graph));
   }
   if (wishes.reduces_in_order) {
@@ -143,9 +143,9 @@ Transformed transform(ir::Graph graph, const Wishes& wishes) {
     }
     follow(t, sum_products(t.graph));
   }
-  if (wishes.extremes && wishes.second_extremes && orders_rows(t.graph)) {
+  if (wishes.extremes && wishes.seconds.seconds && orders_rows(t.graph)) {
     follow(t, settle_parts(t.graph));
-    follow(t, take_extremes(t.graph, true));  // so that a product is seen to be only reduced
+    follow(t, take_extremes(t.graph, wishes.seconds));  // so that a product is seen to be only reduced
     follow(t, dce(t.graph));
   }
   if (wishes.finds_logsumexps) {

@@ -12,6 +12,7 @@
 #include "transform/split_reductions.h"
 #include "transform/split_scans.h"
 #include "transform/sum_vectors.h"
+#include "transform/take_extremes.h"
 #include "transform/user_patterns.h"
 #include "transform/write_out_sums.h"
 
@@ -57,7 +58,7 @@ struct Wishes {
   bool aligns_orders = false;  // of operands of reductions, see align_orders.h
   bool reduces_in_order = false;                        // of memory, see reduce_in_order.h
   bool extremes = false;                                // in place of sorts, see take_extremes.h, …
-  bool second_extremes = false;                         // … of two elements, too
+  SecondCosts seconds;                                  // … of two elements, too
   bool narrow_indices = false;                          // of scatters, see narrow_indices.h
   Renumbering (*turns_windows)(ir::Graph&) = nullptr;   // of products, see plan/turn_windows.h
   Renumbering (*places_results)(ir::Graph&) = nullptr;  // of attentions, see plan/place_results.h

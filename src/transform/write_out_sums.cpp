@@ -83,8 +83,21 @@ class Writer {
     const std::int64_t most =
         adjacent ? std::max(costs_.most_terms, costs_.most_products) : costs_.most_terms;
     const bool pays = f.terms >= 2 && f.terms <= most && n.numel * f.terms >= costs_.pairs * largest &&
-                      ((n.op != Op::matmul && f.terms <= costs_.most_stored) || reduced_.contains(id));
+                      ((n.op != Op::matmul && f.terms <= costs_.most_stored) || reduced_.contains(id)) &&
+                      (n.op != Op::matmul || is_made_sooner(n, f.terms));
     return pays ? std::optional(std::move(f)) : std::nullopt;
+  }
+
+  /// Whether a product's sums take no longer than storing and reading them, although two sweeps may make
+  /// them. Operands of halves are widened and results rounded.
+  bool is_made_sooner(const GraphNode& n, std::int64_t terms) const {
+    if (costs_.terms_per_ns == 0) return true;
+    constexpr double kSweeps = 2, kConverted = 3;
+    const auto elements = static_cast<double>(n.numel);
+    const double made = kSweeps * elements * static_cast<double>(terms) *
+                        (is_half(n.dtype) ? kConverted : static_cast<double>(size_of(n.dtype)) / 4);
+    return made / costs_.terms_per_ns <=
+           costs_.moved_ns(2 * elements * static_cast<double>(size_of(n.dtype)));
   }
 
   /// A reduction whose axes are those of windows that overlap, in an operand or what it is made of.

@@ -6,6 +6,7 @@
 #include "transform/replacement.h"
 
 #include <cstdint>
+#include <functional>
 
 namespace kiln::transform {
 
@@ -16,7 +17,9 @@ struct TermCosts {
   std::int64_t most_stored = 0;    // … where the results are stored
   std::int64_t pairs = 16;         // results that are made of an element of the larger operand, at least
   std::int64_t of_windows = 0;     // operations that a reduction of windows becomes at most
-  NestCosts nests = {};            // of reductions that are left to a nest
+  double terms_per_ns = 0;         // of products, made rather than moved: 0: it does not matter, …
+  std::function<double(double bytes)> moved_ns = {};  // … of elements that are stored and read
+  NestCosts nests = {};                               // of reductions that are left to a nest
 };
 
 /// A reduction over one axis of few elements whose operand is made of pairs, f(x[i, k], y[j, k]), and a
@@ -24,7 +27,8 @@ struct TermCosts {
 /// Σₖ |x[i, k] - y[j, k]| the least over j is one reduction, whose threads keep what they know of their i,
 /// and the results of all pairs are never in memory. So do reductions of windows that overlap, as those of
 /// pooling and of convolutions by channels: a map's threads have several results side by side, and what these
-/// share. Sums are added up as Float32 or a wider type. Pre: verify(graph). Post: verify(graph).
+/// share. Sums are added up as Float32 or a wider type. Pre: verify(graph). Post:
+/// verify(graph).
 Renumbering write_out_sums(ir::Graph& graph, const TermCosts& costs);
 
 }  // namespace kiln::transform

@@ -494,6 +494,28 @@ TEST(Schedule, ColumnsAreWrittenByLines) {
   }
 }
 
+/// Rows of one sweep that are combined with several others are reduced several at a time.
+TEST(Schedule, RowsThatShareWhatIsReadAreTiles) {
+  const auto tile_of = [](std::int64_t rows, int phases, bool in_parts, std::int64_t length = 4096) {
+    const Facts::Axis axes[] = {{rows, false}, {length, true}};
+    Facts f;
+    f.axes = axes;
+    f.phases = phases;
+    f.prims = 20;
+    f.repeated = 0;
+    f.loaded_bytes = 32;
+    f.in_parts = in_parts;
+    const Schedule s = std::get<Schedule>(schedule(f, two_threads()));
+    EXPECT_EQ(s.form, Form::Rows);
+    return s.tile;
+  };
+  EXPECT_EQ(tile_of(2000, 1, false), kPairRows);
+  EXPECT_EQ(tile_of(2000, 2, false), 1) << "what is read again is near";
+  EXPECT_EQ(tile_of(2000, 2, false, two_threads().l2_bytes / 32), kPairRows);
+  EXPECT_EQ(tile_of(2000, 1, true), 1);
+  EXPECT_EQ(tile_of(kPairRows, 1, false), 1) << "a thread would have none";
+}
+
 /// An item's columns are in the second cache when the item of the next rows reads them.
 TEST(Schedule, PairsGoAlongAsManyColumnsAsACacheHas) {
   for (const std::int64_t length : {4, 32, 200, 100000}) {

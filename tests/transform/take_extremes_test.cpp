@@ -81,7 +81,7 @@ TEST(TakeExtremes, TheGreatestTwoOfWhatMapsMakeAreReductions) {
     GraphBuilder b;
     order_two(b, b.leaf(type, {6, 50}), true);
     const auto expected = b.values();
-    take_extremes(b.graph, true);
+    take_extremes(b.graph, {.seconds = true});
     ir::verify(b.graph);
     EXPECT_EQ(count(b, Op::reduce_argmax), 2);
     EXPECT_EQ(count(b, Op::part), 0);
@@ -101,9 +101,28 @@ TEST(TakeExtremes, TheSecondOfNaNAndOfTheLeast) {
     for (const auto& [at, value] : rows[r]) x[r * 40 + static_cast<std::size_t>(at)] = value;
   std::memcpy(b.memory(0).data(), x.data(), x.size() * sizeof(float));
   const auto expected = b.values();
-  take_extremes(b.graph, true);
+  take_extremes(b.graph, {.seconds = true});
   EXPECT_EQ(count(b, Op::part), 0);
   EXPECT_EQ(b.values(), expected);
+}
+
+/// Where two reductions must not make much: elements of large values, or of many maps, are sorted.
+TEST(TakeExtremes, TheGreatestTwoOfWhatFewMapsMakeOfSmallValues) {
+  const auto parts = [](bool small, int maps) {
+    GraphBuilder b;
+    NodeId x = b.leaf(DType::Float32, {16, 50});
+    if (small) x = b.op(Op::multiply, {b.leaf(DType::Float32, {16, 1}), b.leaf(DType::Float32, {1, 50})});
+    for (int i = small ? 1 : 0; i < maps; ++i) x = b.op(Op::negative, {x});
+    order_two(b, x, false);
+    const auto expected = b.values();
+    take_extremes(b.graph, {.seconds = true, .most_maps = 3});
+    EXPECT_EQ(b.values(), expected);
+    return count(b, Op::part);
+  };
+  EXPECT_EQ(parts(true, 1), 0);
+  EXPECT_EQ(parts(true, 3), 0);
+  EXPECT_EQ(parts(true, 4), 2);
+  EXPECT_EQ(parts(false, 1), 2);
 }
 
 TEST(TakeExtremes, WhatIsInMemoryOrShortIsSorted) {
@@ -111,7 +130,7 @@ TEST(TakeExtremes, WhatIsInMemoryOrShortIsSorted) {
        {std::tuple{50, false, true}, std::tuple{20, true, true}, std::tuple{50, true, false}}) {
     GraphBuilder b;
     order_two(b, b.leaf(DType::Float32, {6, columns}), made);
-    take_extremes(b.graph, seconds);
+    take_extremes(b.graph, {.seconds = seconds});
     EXPECT_EQ(count(b, Op::part), 2);
   }
 }

@@ -57,7 +57,7 @@ TEST(Transform, AProductOfWhichTheFirstAreWantedIsWrittenOut) {
     const Transformed t = transform(std::move(b.graph), {.finds_products = true,
                                                          .writes_out = TermCosts{.most_terms = 4},
                                                          .extremes = true,
-                                                         .second_extremes = true});
+                                                         .seconds = {.seconds = true}});
     EXPECT_EQ(before, b.values(t.graph));
     EXPECT_EQ(std::ranges::count(t.graph.nodes, Op::matmul, &ir::GraphNode::op), kept == 8 ? 1 : 0) << kept;
   }

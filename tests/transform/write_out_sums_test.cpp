@@ -76,6 +76,25 @@ TEST(WriteOutSums, ProductsWithShortSumsThatAreReduced) {
   }
 }
 
+/// A target that stores and reads the product's elements in less time leaves it as it is.
+TEST(WriteOutSums, ProductsThatAreMadeSoonerThanMoved) {
+  const auto stays = [](DType dtype, std::int64_t terms, double bytes_per_ns) {
+    GraphBuilder b;
+    b.root(b.reduce(Op::reduce_max, b.matmul(b.leaf(dtype, {64, terms}), b.leaf(dtype, {terms, 64})), 2));
+    write_out_sums(b.graph, {.most_products = 8, .terms_per_ns = 64, .moved_ns = [=](double bytes) {
+                               return bytes / bytes_per_ns;
+                             }});
+    ir::verify(b.graph);
+    return std::ranges::count(b.graph.nodes, Op::matmul, &ir::GraphNode::op) > 0;
+  };
+  EXPECT_FALSE(stays(DType::Float32, 8, 32));
+  EXPECT_TRUE(stays(DType::Float32, 8, 33));
+  EXPECT_FALSE(stays(DType::Float64, 8, 32));
+  EXPECT_TRUE(stays(DType::BFloat16, 3, 32));
+  EXPECT_FALSE(stays(DType::BFloat16, 2, 20));
+  EXPECT_TRUE(stays(DType::Float32, 9, 1));
+}
+
 /// Windows of so many elements along both axes of images, the next one `step` behind.
 NodeId windows(GraphBuilder& b, DType dtype, std::int64_t size, std::int64_t step) {
   const NodeId x = b.leaf(dtype, {4, 131, 133});
