@@ -420,8 +420,11 @@ int RegionLowering::vector_elements() const {
   for (const Access& a : accesses)
     if (runs_along_last_group(*a.index, 1, aligned))
       a.written ? widths.write(size_of(a.type)) : widths.read(size_of(a.type));
+  // Results of one kept axis lie in one row, whose last vector may be cut.
+  const bool one_row = phases_ == 1 && scans_.empty() && !groups_.back().reduced && kept_groups().size() == 1;
   const auto fits = [&](std::int64_t elements) {
-    if (groups_.size() > 1 && groups_.back().extent % elements != 0) return false;  // rows begin anywhere
+    if (!one_row && groups_.size() > 1 && groups_.back().extent % elements != 0)
+      return false;  // rows begin anywhere
     return std::all_of(accesses.begin(), accesses.end(), [&](const Access& a) {
       if (!runs_along_last_group(*a.index, elements, aligned)) return true;
       const std::int64_t bytes = std::min(kAccessBytes, elements * size_of(a.type));

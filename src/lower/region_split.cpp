@@ -47,8 +47,14 @@ void RegionLowering::build_split() {
   LoopDecl grid = open_grid();
   const std::vector<int> columns =
       s_.form == Form::SplitColumns ? std::vector<int>{last_group()} : std::vector<int>{};
-  const std::int64_t groups =
-      columns.empty() ? rows_ : product(kept_groups({last_group()})) * blocks_of(last_group());
+  const std::int64_t tiles = s_.tile > 1 ? ceil_div(product({s_.tile_axis}), s_.tile) : 1;
+  const std::int64_t groups = s_.tile > 1 ? product(kept_groups({s_.tile_axis})) * tiles
+                              : columns.empty()
+                                  ? rows_
+                                  : product(kept_groups({last_group()})) * blocks_of(last_group());
+  const std::int64_t lanes = std::int64_t{s_.lanes} * std::max<int>(1, s_.threads.team);
+  if (s_.tile > 1 && added_up(reduced_groups(), true, lanes) <= schedule::kAddedByTeam)
+    bounded_.assign(k_.accs.size(), true);
   E group, chunk;
   if (target_.gpu)  // blocks that run together read what lies side by side: short runs share their sectors
     std::tie(chunk, group) = divide_with_rest(var(grid.var), size(kGroups, groups));
@@ -97,7 +103,9 @@ std::pair<Range, std::int64_t> RegionLowering::enter_columns(E item, E block_len
 /// `columns` (those of the schedule, or none) a block of columns on lanes.
 void RegionLowering::over_group(Body& into, E group, Groups columns, E block_length, const Fill& fill) {
   if (columns.empty()) {
-    decompose(group, kept_groups());
+    const std::vector<int> kept = kept_groups({s_.tile_axis});
+    const E item = enter_tile(group).first;
+    if (!kept.empty()) decompose(item, kept);
     return fill(into);
   }
   into.push_back(lane_loop(enter_columns(group, block_length).first, columns, fill));
@@ -114,12 +122,16 @@ void RegionLowering::reduce_chunk(Body& body, E chunk) {
 }
 
 void RegionLowering::store_partials(Body& body, E chunk) {
-  const E row = row_index();
-  for (Reduction& r : reductions_) {
-    const E total = total_of(r);
-    r.partial[0] = partial_buffer(total.type(), rows_ * chunks_);
-    body.push_back(store(r.partial[0], chunk * n_rows_ + row, total));
+  for (std::size_t i = 0; i < tile_accs_.size(); ++i) {
+    enter_row(static_cast<int>(i), tile_accs_);
+    const E row = row_index();
+    for (Reduction& r : reductions_) {
+      const E total = total_of(r);
+      if (i == 0) r.partial[0] = partial_buffer(total.type(), rows_ * chunks_);
+      body.push_back(store(r.partial[0], chunk * n_rows_ + row, total));
+    }
   }
+  enter_row(0, tile_accs_);
 }
 
 /// The finish section: for every row of a group, the partial results of all chunks combined in registers,
@@ -135,7 +147,7 @@ void RegionLowering::build_finish(std::int64_t groups, Groups columns, E block_l
   grid.kind = LoopKind::Grid;
   grid.var = new_var();
   grid.extent = size(kGroups, groups).id;
-  over_group(grid.body, var(grid.var), columns, block_length, [&](Body& body) {
+  const auto combine = [&](Body& body) {
     forget();
     const E row = row_index();
     LoopDecl chunk;
@@ -153,6 +165,12 @@ void RegionLowering::build_finish(std::int64_t groups, Groups columns, E block_l
     }
     body.push_back(loop(std::move(chunk)));
     store_rows(body, {1, 0});
+  };
+  over_group(grid.body, var(grid.var), columns, block_length, [&](Body& body) {
+    for (std::size_t row = 0; row < tile_accs_.size(); ++row) {
+      enter_row(static_cast<int>(row), tile_accs_);
+      combine(body);
+    }
   });
   out_.finish_grid = groups;
   k_.finish.push_back(loop(std::move(grid)));

@@ -14,7 +14,6 @@
 namespace kiln::schedule {
 namespace {
 
-constexpr int kMaxBlock = 1024;
 constexpr int kHeld = 16;         // registers for a row's values in a thread, where vectors are short, …
 constexpr int kHeldByLanes = 32;  // … in a thread of a warp, or of the largest block, …
 constexpr int kMostHeld = 48;     // … and where vectors are whole,
@@ -29,24 +28,19 @@ constexpr int kStrips = 4;                   // columns of such a thread where t
 constexpr int kLeastStrip = 16;              // columns of a strip, whose results are stored side by side, …
 constexpr int kNarrowStrip = 4;              // … or where a thread combines so many elements, these
 constexpr std::int64_t kManyCombined = 64;
-constexpr int kMostTiled = 16;                         // rows that share a team, …
-constexpr int kTileAccumulators = 64;                  // of a thread of a team that has several rows' results
-constexpr std::int64_t kAddedByThread = kAddedByTeam;  // elements that such a thread adds up in turn
-constexpr std::int64_t kLeastOfThread = 4;             // or vectors of them, in a larger team than that
-constexpr int kTileBlock = 128;                        // … and threads of a block
-constexpr int kShortRow = 8;                           // adjacent elements one thread reduces alone
-constexpr int kFewVectors = 4;                         // of a row, which leave a team's threads without work
-constexpr int kShortColumn = 64;                       // the same of columns, few of which are adjacent, …
-constexpr int kIdleColumn = 32;                        // … or which leave lanes of a warp idle
+constexpr int kShortRow = 8;      // adjacent elements one thread reduces alone
+constexpr int kFewVectors = 4;    // of a row, which leave a team's threads without work
+constexpr int kShortColumn = 64;  // the same of columns, few of which are adjacent, …
+constexpr int kIdleColumn = 32;   // … or which leave lanes of a warp idle
 // elements of a scan's chunk: read a second time from the second cache
 constexpr std::int64_t kChainChunk = 16384;
 constexpr int kChains = 2, kChainsByElements = 3;  // rows for each multiprocessor, fewer of which are cut so
 constexpr std::int64_t kFewRows = 512;             // scanned by the largest blocks
-constexpr int kWaves = 4;                          // blocks a multiprocessor when work is cut freely
 
 constexpr int kFewColumns = 16;          // of a scan, which would leave half of a warp idle
 constexpr int kNarrow = 8;               // threads across columns that are vectors (128 bytes a row), or few
 constexpr int kLeastRows = 8;            // of a part of a team
+constexpr int kMostOfMade = 4;           // parts of one whose elements are made of few
 constexpr std::int64_t kLeastRun = 128;  // bytes that are read from memory as fast as more
 constexpr std::int64_t kMostColumns = 112 << 10;  // bytes of columns that a block keeps to read them again
 constexpr int kColumnRegisters = 40;  // of a thread: loads in flight and accumulators of its columns
@@ -302,6 +296,12 @@ int share_rows(const Facts& f, const Target& t, std::int64_t vectors, std::int64
   // (A loop need not end for the lanes of columns that are not there where threads share nothing.)
   const bool alone = f.states > 0 || (s.lanes > 1 && rows < s.rows);
   const bool wide = 4 * vectors >= 3 * 32;  // few lanes of a warp have no column
+  if (f.loaded_bytes == 0 && !f.jumps && f.states == 0 && wide && busy(kMostOfMade)) {
+    // A thread waits for no element of its own, so parts are no more than keep multiprocessors busy.
+    s.rows = 1;
+    while (!busy(s.rows) && rows >= 2 * s.rows * std::int64_t{kLeastRows}) s.rows *= 2;
+    return std::max(kWarp, kTileBlock / s.rows);
+  }
   if (!alone && (rows >= std::int64_t{s.rows} * kLeastRows || !wide || !busy(1))) return width;
   if (!alone && rows >= kNarrow * kLeastRows) {
     s.rows = kNarrow;
@@ -368,36 +368,6 @@ bool tile_results(const Facts& f, const Target& t, const Extents& e, Schedule& s
   s.threads = {kTileBlock, static_cast<std::uint16_t>(team)};
   s.block = std::int64_t{team} * (together ? 1 : across);
   return true;
-}
-
-/// Reductions of rows that are combined with several others: a team has the results of several rows of the
-/// axis that the largest load repeats along, and reads that load's row once for all. Teams are as small as
-/// keeps what a thread adds up in turn short, and larger where rows are too few for multiprocessors
-/// otherwise. False where these would be without work anyway.
-bool tile_rows(const Facts& f, const Target& t, std::int64_t kept, std::int64_t reduced, Schedule& s) {
-  const std::int64_t repeats = f.axes[static_cast<std::size_t>(f.repeated)].extent;
-  for (const int team : {8, 32, kBlock, kMaxBlock / 2}) {
-    // The sums of the largest teams are compensated where threads add up more.
-    if (team < kMaxBlock / 2 && reduced > std::int64_t{team} * s.lanes * kAddedByThread) continue;
-    if (reduced < std::int64_t{team} * s.lanes * kLeastOfThread && team > 8) return false;
-    std::int64_t least = 0;
-    for (int tile = std::min(kMostTiled, kTileAccumulators / s.lanes); tile >= 4; tile /= 2) {
-      const std::int64_t made = ceil_div(repeats, tile) * tile;  // the last tile has some results twice
-      const bool busy = kept / tile * team >=
-                        std::int64_t{t.threads} * (team < kMaxBlock / 2 ? kMaxBlock : kMaxBlock / 2),
-                 lengthy = tile * f.prims > kMostTiled * kLongBody;  // to compile
-      if (repeats < tile || !busy || lengthy || (least > 0 && made >= least)) continue;
-      least = made;
-      s.tile = tile;
-    }
-    if (least == 0) continue;
-    s.form = Form::Rows;
-    s.tile_axis = f.repeated;
-    const int block = std::max(kTileBlock, team);
-    s.threads = {static_cast<std::uint16_t>(block), static_cast<std::uint16_t>(team)};
-    return true;
-  }
-  return false;
 }
 
 /// Reductions of operands that are contiguous along different axes, the one across reduced: tiles of both
@@ -499,9 +469,11 @@ Schedule split_rows(const Facts& f, const Target& t, const Extents& e, Schedule 
 /// Reductions along rows: a team has a row. `cut`: chunks of it may be combined in a second stage.
 Schedule schedule_rows(const Facts& f, const Target& t, const Extents& e, bool cut, Schedule s) {
   const std::int64_t few = e.reduced >= kLong ? kWaves * t.threads : 2 * t.threads;
+  const bool repeats = !f.stores_full && f.repeated >= 0 && e.reduced_axes == 1;
+  if (repeats && e.kept >= few && tile_rows(f, t, e, s)) return s;
+  if (repeats && cut && !f.whole_rows && split_tiles(f, t, e, s)) return s;
   if (cut && !f.whole_rows && e.kept < few && e.reduced >= kSplitAbove) return split_rows(f, t, e, s);
-  if (!f.stores_full && f.repeated >= 0 && e.reduced_axes == 1 && tile_rows(f, t, e.kept, e.reduced, s))
-    return s;
+  if (repeats && tile_rows(f, t, e, s)) return s;
   s.form = Form::Rows;
   s.tile = 1;
   s.together = e.reduced_axes > 1;
@@ -524,6 +496,7 @@ Schedule schedule_columns(const Facts& f, const Target& t, const Extents& e, boo
   std::int64_t columns = f.axes.back().extent;
   s.form = Form::Columns;
   s.steps = 1;
+  if (f.loaded_bytes == 0 && !f.jumps && cut && e.kept == columns) s.lanes = f.vector;  // the last may be cut
   if (f.apart >= 0 && cut && tile_results(f, t, e, s)) return s;
   s.together = e.reduced_axes > 1 && f.states == 0;
   const int whole_lanes = s.lanes;

@@ -7,7 +7,10 @@
 namespace kiln::schedule {
 
 constexpr int kBlock = 256;  // threads of a block, where nothing says otherwise
+constexpr int kMaxBlock = 1024;
+constexpr int kTileBlock = 128;  // the same where a thread has results of several rows
 constexpr int kWarp = 32;
+constexpr int kWaves = 4;           // blocks a multiprocessor when work is cut freely
 constexpr int kLongBody = 30;       // primitives from which code for several elements takes long to compile
 constexpr int kBusy = 512;          // threads that keep a multiprocessor's loads in flight
 constexpr std::int64_t kTile = 64;  // elements each way of a tile in shared memory
@@ -20,6 +23,15 @@ inline bool narrow_accesses(const Facts& f, int lanes) { return lanes * f.widest
 /// A map: a thread has some vectors of a row, or of all elements as one where operands and results have them
 /// so in memory. `s` has the lanes of the last axis; `kept` are the points.
 Schedule schedule_map(const Facts& f, const Target& t, Schedule s, std::int64_t kept);
+
+/// Reductions of rows that are combined with several others: a team has the results of several rows of the
+/// axis that the largest load repeats along, and reads that load's row once for all. Teams are as small as
+/// keeps what a thread adds up in turn short, and larger where rows are too few for multiprocessors
+/// otherwise. False where these would be without work anyway.
+bool tile_rows(const Facts& f, const Target& t, const Extents& e, Schedule& s);
+
+/// The same where rows are too few for that, but long: chunks of several rows.
+bool split_tiles(const Facts& f, const Target& t, const Extents& e, Schedule& s);
 
 /// Of rows that blocks read again from the second cache: how many blocks run at a time, so that it has the
 /// rows of all; 0: any number.

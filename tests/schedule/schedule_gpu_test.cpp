@@ -109,12 +109,61 @@ TEST(Schedule, FewRowsThatShareWhatIsReadHaveLargeTeams) {
     return std::get<Schedule>(schedule(f, t));
   };
   EXPECT_EQ(scheduled(200000, 4096).threads.team, 32);
-  EXPECT_EQ(scheduled(16384, 4096).threads.team, 256);
-  EXPECT_EQ(scheduled(16384, 4096).tile, 8);
+  EXPECT_EQ(scheduled(16384, 4096).threads.team, 32);
+  EXPECT_EQ(scheduled(12000, 4096).threads.team, 256);
+  EXPECT_EQ(scheduled(12000, 4096).tile, 8);
   EXPECT_EQ(scheduled(3000, 4096).tile, 4);
   EXPECT_EQ(scheduled(500, 4096).tile, 1);
   EXPECT_EQ(scheduled(20000, 512).threads.team, 32);
   EXPECT_EQ(scheduled(20000, 256).tile, 1);  // a larger team would have too little to do
+}
+
+/// Rows that are too few for a team each, but long, are cut into chunks of several rows.
+TEST(Schedule, FewLongRowsThatShareWhatIsReadAreChunksOfSeveral) {
+  const auto scheduled = [&](std::int64_t rows, std::int64_t row, bool in_parts = false) {
+    const Facts::Axis axes[] = {{rows, false}, {row, true}};
+    Facts f;
+    f.axes = axes;
+    f.phases = 1;
+    f.prims = 20;
+    f.repeated = 0;
+    f.vector = 8;
+    f.in_parts = in_parts;
+    return std::get<Schedule>(schedule(f, gpu_target()));
+  };
+  for (const std::int64_t rows : {65, 262}) {
+    const Schedule s = scheduled(rows, 128256);
+    EXPECT_EQ(s.form, Form::Split) << rows;
+    EXPECT_EQ(s.tile, 4) << rows;
+    EXPECT_EQ(s.chunk % (256 * 8), 0) << rows;
+  }
+  EXPECT_EQ(scheduled(8192, 32000).form, Form::Rows);
+  EXPECT_GE(scheduled(8192, 32000).tile, 4);
+  EXPECT_EQ(scheduled(2048, 4096).form, Form::Rows);  // of half as many lanes
+  EXPECT_EQ(scheduled(2048, 4096).tile, 4);
+  EXPECT_EQ(scheduled(2048, 4096).lanes, 4);
+  EXPECT_EQ(scheduled(3, 128256).tile, 1);
+  EXPECT_EQ(scheduled(65, 128256, true).tile, 1);
+}
+
+/// Threads whose columns' elements are made of what all columns share need not go down parts of them.
+TEST(Schedule, ColumnsThatReadNothingOfTheirOwnAreOneThreads) {
+  const auto scheduled = [&](std::int64_t columns, int loaded_bytes) {
+    const Facts::Axis axes[] = {{100, true}, {columns, false}};
+    Facts f;
+    f.axes = axes;
+    f.phases = 1;
+    f.prims = 4;
+    f.kept = 3;
+    f.loads = 1;
+    f.loaded_bytes = loaded_bytes;
+    f.vector = 4;
+    return std::get<Schedule>(schedule(f, gpu_target()));
+  };
+  EXPECT_EQ(scheduled(671088, 0).rows, 1);
+  EXPECT_EQ(scheduled(254200, 0).rows, 2);  // no more parts than keep multiprocessors busy
+  EXPECT_GT(scheduled(671088, 4).rows, 1);
+  EXPECT_GT(scheduled(67108, 0).rows, 1);
 }
 
 /// Short columns that are read again, so few that a warp would have idle lanes, are a thread's in shared
