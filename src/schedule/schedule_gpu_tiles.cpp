@@ -13,6 +13,7 @@ constexpr int kTileAccumulators = 64;                  // of a thread of a team 
 constexpr std::int64_t kAddedByThread = kAddedByTeam;  // elements that such a thread adds up in turn
 constexpr std::int64_t kLeastOfThread = 4;             // or vectors of them, in a larger team than that
 constexpr int kBusyTiled = 768;  // threads with several results that keep a multiprocessor busy
+constexpr int kFewBytes = 8;     // of an element's loads: of more, rows alone have more in flight
 constexpr int kFewLanes = 4;     // of which half would be short accesses
 
 /// With vectors of so many lanes.
@@ -20,7 +21,7 @@ bool tile_rows_by(int lanes, const Facts& f, const Target& t, const Extents& e, 
   const std::int64_t kept = e.kept, reduced = e.reduced;
   s.lanes = lanes;
   const std::int64_t repeats = f.axes[static_cast<std::size_t>(f.repeated)].extent;
-  for (const int team : {8, 32, kBlock, kMaxBlock / 2}) {
+  for (const int team : {8, 32, kTileBlock, kBlock, kMaxBlock / 2}) {
     // The sums of the largest teams are compensated where threads add up more.
     if (team < kMaxBlock / 2 && reduced > std::int64_t{team} * s.lanes * kAddedByThread) continue;
     if (reduced < std::int64_t{team} * s.lanes * kLeastOfThread && team > 8) return false;
@@ -57,7 +58,8 @@ bool tile_rows(const Facts& f, const Target& t, const Extents& e, Schedule& s) {
 bool split_tiles(const Facts& f, const Target& t, const Extents& e, Schedule& s) {
   const std::int64_t repeats = f.axes[static_cast<std::size_t>(f.repeated)].extent,
                      least = kBlock * f.vector * 2;
-  if (repeats < kFewTiled || f.in_parts || f.read_twice > 0 || f.states > 0 || e.reduced < 2 * least)
+  const bool waits = f.loaded_bytes > kFewBytes;
+  if (repeats < kFewTiled || waits || f.in_parts || f.read_twice > 0 || f.states > 0 || e.reduced < 2 * least)
     return false;
   s.form = Form::Split;
   s.ragged = true;

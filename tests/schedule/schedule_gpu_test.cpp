@@ -110,7 +110,7 @@ TEST(Schedule, FewRowsThatShareWhatIsReadHaveLargeTeams) {
   };
   EXPECT_EQ(scheduled(200000, 4096).threads.team, 32);
   EXPECT_EQ(scheduled(16384, 4096).threads.team, 32);
-  EXPECT_EQ(scheduled(12000, 4096).threads.team, 256);
+  EXPECT_EQ(scheduled(12000, 4096).threads.team, 128);
   EXPECT_EQ(scheduled(12000, 4096).tile, 8);
   EXPECT_EQ(scheduled(3000, 4096).tile, 4);
   EXPECT_EQ(scheduled(500, 4096).tile, 1);
@@ -120,13 +120,15 @@ TEST(Schedule, FewRowsThatShareWhatIsReadHaveLargeTeams) {
 
 /// Rows that are too few for a team each, but long, are cut into chunks of several rows.
 TEST(Schedule, FewLongRowsThatShareWhatIsReadAreChunksOfSeveral) {
-  const auto scheduled = [&](std::int64_t rows, std::int64_t row, bool in_parts = false) {
+  const auto scheduled = [&](std::int64_t rows, std::int64_t row, bool in_parts = false,
+                             int loaded_bytes = 2) {
     const Facts::Axis axes[] = {{rows, false}, {row, true}};
     Facts f;
     f.axes = axes;
     f.phases = 1;
     f.prims = 20;
     f.repeated = 0;
+    f.loaded_bytes = loaded_bytes;
     f.vector = 8;
     f.in_parts = in_parts;
     return std::get<Schedule>(schedule(f, gpu_target()));
@@ -144,6 +146,7 @@ TEST(Schedule, FewLongRowsThatShareWhatIsReadAreChunksOfSeveral) {
   EXPECT_EQ(scheduled(2048, 4096).lanes, 4);
   EXPECT_EQ(scheduled(3, 128256).tile, 1);
   EXPECT_EQ(scheduled(65, 128256, true).tile, 1);
+  EXPECT_EQ(scheduled(65, 128256, false, 16).tile, 1) << "threads would wait for their loads";
 }
 
 /// Threads whose columns' elements are made of what all columns share need not go down parts of them.
