@@ -1,10 +1,10 @@
 // Rows of a block from memory to the registers of its threads, and back: by way of shared memory, so that
 // neighbouring threads access neighbouring elements; or, where a row has several threads and lies along
 // vectors, into registers at once, since which items of a row a thread begins with does not matter. After
-// sort_pairs.cuh; the text before gives kEach, kFirst, kPaired and kLength: see sort_tiles.cuh.
+// sort_pairs.cuh; the text before gives kEach, kFirst, kPaired, kLength and kTileThreads: see sort_tiles.cuh.
 #pragma once
 
-constexpr int kTileThreads = 256, kTile = kTileThreads * kEach, kSets = kPaired ? 2 : 1;
+constexpr int kTile = kTileThreads * kEach, kSets = kPaired ? 2 : 1;
 constexpr bool kLongRows = kEach > 16;  // rows are longer than kEach then
 constexpr int kRowsOfThread = kLength > 0 ? kEach / (kLength > 0 ? kLength : 1) : 0;
 
@@ -171,11 +171,12 @@ __device__ __forceinline__ bool read_items(Held (&x)[kEach], const Bits* element
   const int first = p.first, log_padded = p.log_padded, inside = (1 << log_padded) - 1;
   if (kLength == 0 && reading.width == inside + 1 && length == inside + 1 &&
       there << log_padded >= first + kEach) {
-    const Bits* const mine = elements + spread<Bits>(first);  // which no word is left out of
+    const Bits* const mine = elements + spread<Bits>(first);
 #pragma unroll
     for (int e = 0; e < kEach; ++e) {
-      x[e] = Order::make(ordered_key(mine[e], rows), begin + p.at(e));
-      if (Order::mended) loses |= Equals<Element>::lost(mine[e]);
+      const Bits element = mine[spread<Bits>(e)];
+      x[e] = Order::make(ordered_key(element, rows), begin + p.at(e));
+      if (Order::mended) loses |= Equals<Element>::lost(element);
     }
     return loses;
   }

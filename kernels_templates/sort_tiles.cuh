@@ -117,10 +117,12 @@ __device__ __forceinline__ void sort_across_threads(Held (&x)[kEach], Held* memo
 /// kTile, and a block's threads have room for at least one. A run begins every `distance` items of `runs`;
 /// null: to `out`. A block has one round: what a loop over several would keep in registers is spilled.
 constexpr int kItemRegisters = kEach * int(sizeof(Held)) / 4;
-constexpr int kResidentTiles = kItemRegisters <= 16   ? 4
-                               : kItemRegisters <= 32 ? 3
-                                                      : 2;  // blocks, for which there are registers
-extern "C" __global__ void __launch_bounds__(256, kResidentTiles)
+constexpr int kResidentTiles = kItemRegisters <= 16 ? 4
+                               : kItemRegisters <= 32
+                                   ? 3
+                                   : 2;  // blocks of 256 threads, for which there are registers
+constexpr int kResidentBlocks = kResidentTiles * 256 / kTileThreads;
+extern "C" __global__ void __launch_bounds__(kTileThreads, kResidentBlocks)
     sort_tiles(Item* runs, Out* out, const Bits* in, Rows rows, int64 tiles, int log_padded, int64 distance,
                int log_rows, int kept_threads, Reading reading, Bits* values) {
   __shared__ uint4 memory[(kMemory + 15) / 16];

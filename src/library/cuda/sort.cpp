@@ -21,9 +21,11 @@ using library::Sort;
 constexpr std::int64_t kTileBytes = 32 << 10;   // of items in a block's registers, or shared memory
 constexpr std::int64_t kMostByThread = 16;      // items in registers
 constexpr std::int64_t kMostByWords = 32;       // likewise, of a register each, of rows longer than that
+constexpr std::int64_t kWide = 8;               // bytes of items of two registers, of which threads …
+constexpr std::int64_t kLeastLong = 128;        // … have as many of rows from that length on
 constexpr std::int64_t kMostOfRow = 36;         // likewise, of whole rows, of one or two registers each
 constexpr std::int64_t kChunk = 2048;           // items that a block merges
-constexpr std::int64_t kThreads = 256;          // of every block
+constexpr std::int64_t kThreads = 256;          // of a block
 constexpr std::int64_t kCounted = 16384;        // elements whose digits a block counts
 constexpr std::int64_t kLanes = 32;             // of a warp, which selects as many items of a row at most
 constexpr std::int64_t kLeastSelecting = 2048;  // rows, for enough warps
@@ -47,7 +49,7 @@ struct Items {
   enum class Way { Tiles, Select, Merge, Radix };
   const char* order = "KeyAlone";
   bool paired = false;  // two keys a register
-  std::int64_t bytes, by_thread, tile;
+  std::int64_t bytes, by_thread, tile, threads = kThreads;
   std::int64_t first;  // items of a row that a thread passes on: by_thread, or what a row keeps if much less
   std::int64_t of_length = 0;  // not 0: of all rows, of which a thread has whole ones
   int passes;                  // of a radix sort: a byte of the key each
@@ -81,6 +83,12 @@ struct Items {
       of_length = length;
       by_thread =
           length * static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(by_thread / length)));
+    }
+    // More items of a thread are compared without exchanges between threads.
+    if (bytes == kWide && size_of(call.dtype) == 4 && length >= kLeastLong && length <= tile &&
+        call.kept > kMostByThread) {
+      by_thread = kMostByWords;
+      threads = tile / by_thread;
     }
     first = by_thread;
     for (const std::int64_t few : {8, 2})
@@ -216,7 +224,7 @@ void sort_tiles(const Sort& call, Rows rows, const Items& items, Function kernel
                      slots = items.of_length > 0 ? items.of_length : padded;  // of a row
   // Smaller blocks where there would be too few for the device.
   const std::int64_t wanted = std::int64_t{2} * device(device_of(stream)).sm_count;
-  std::int64_t threads = kThreads;
+  std::int64_t threads = items.threads;
   while (threads > kWarp && threads * items.by_thread / 2 >= slots &&
          units * slots < wanted * sets * threads * items.by_thread)
     threads /= 2;
@@ -319,10 +327,11 @@ std::string sort_source(const Sort& call, bool halves) {
   const std::string shared = cat(template_prologue(), "typedef ", codegen::cuda_memory_type(call.dtype),
                                  " Element;\n#define KILN_ORDER ", items.order,
                                  "\nconstexpr bool kValues = ", Outs(call).values ? "true" : "false", ";\n");
-  const std::string tile = cat("constexpr int kEach = ", items.by_thread, ", kFirst = ", items.first,
-                               ";\nconstexpr bool kPaired = ", items.paired ? "true" : "false",
-                               ";\nconstexpr int kLength = ", items.of_length, ";\n", texts::memory,
-                               texts::sort, texts::sort_pairs, texts::sort_memory, texts::sort_tiles);
+  const std::string tile =
+      cat("constexpr int kEach = ", items.by_thread, ", kFirst = ", items.first,
+          ";\nconstexpr bool kPaired = ", items.paired ? "true" : "false",
+          ";\nconstexpr int kLength = ", items.of_length, ", kTileThreads = ", items.threads, ";\n",
+          texts::memory, texts::sort, texts::sort_pairs, texts::sort_memory, texts::sort_tiles);
   switch (items.way) {
     case Items::Way::Tiles: return shared + tile;
     case Items::Way::Merge: return cat(shared, tile, texts::sort_merge);
