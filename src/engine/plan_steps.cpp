@@ -1,4 +1,5 @@
 // Steps of a plan, and the memory that they use.
+#include "codegen/cuda/cuda_c.h"
 #include "codegen/cuda/cuda_template.h"
 #include "device/device.h"
 #include "engine/loop_graphs.h"
@@ -163,7 +164,7 @@ void PlanMaker::size_launch(Launch& l, lower::Lowered& lowered, const plan::Regi
   l.counters = lowered.kernel.main_loop
                    ? codegen::template_text(lowered.kernel.main_loop->name).counters + l.finish_grid
                : lowered.kernel.link.empty() ? l.finish_grid
-                                             : l.grid + 2;
+                                             : codegen::chain_counters(lowered.kernel, l.grid);
   l.grain = lowered.grain;
   l.scratch_bytes = lowered.scratch_bytes;
   l.bytes = lowered.bytes;

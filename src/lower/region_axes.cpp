@@ -396,7 +396,8 @@ bool RegionLowering::runs_along_last_group(const Index& index, std::int64_t elem
 
 /// Adjacent elements of the last group that accesses of all operands along it may take at once: 16 bytes of
 /// the narrowest if all are aligned so; else 4 bytes of the narrowest, or of others beside bytes, which is as
-/// good as it gets for narrow elements and nothing new for others; else 1.
+/// good as it gets for narrow elements and nothing new for others; half of it down columns that are scanned,
+/// whose threads are few; else 1.
 int RegionLowering::vector_elements() const {
   struct Access {
     const Index* index;
@@ -433,9 +434,10 @@ int RegionLowering::vector_elements() const {
       return aligned && first * size_of(a.type) % bytes == 0 && a.base % bytes == 0;
     });
   };
-  for (const std::int64_t elements :
-       {widths.elements(), std::min(kNarrowBytes / widths.narrowest(), widths.most()),
-        widths.narrowest() == 1 && widths.widest() > 1 ? kNarrowBytes / 2 : 0})
+  const bool scanned = !scans_.empty() && !groups_.back().reduced;
+  for (const std::int64_t elements : {widths.elements(), scanned ? widths.elements() / 2 : 0,
+                                      std::min(kNarrowBytes / widths.narrowest(), widths.most()),
+                                      widths.narrowest() == 1 && widths.widest() > 1 ? kNarrowBytes / 2 : 0})
     if (elements > 1 && fits(elements)) return static_cast<int>(elements);
   return 1;
 }

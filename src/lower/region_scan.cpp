@@ -1,7 +1,5 @@
 // Scans. In a loop along the scanned axis a scan is an accumulator that is read while the loop runs. A long
-// axis is cut into chunks (form Chain): the body computes the total of each chunk, the link section hands on
-// the total of all chunks before, and the second section scans each chunk while it is still in the second
-// cache.
+// axis may be cut into chunks (region_chain.cpp).
 //
 // Invariant: the order in which values are combined depends on sizes and the width of the lanes only, never
 // on threads.
@@ -15,8 +13,6 @@
 #include <utility>
 
 namespace kiln::lower {
-
-constexpr int kTotalRegisters = 4;  // side by side: a total waits for its additions
 
 AccDecl RegionLowering::scan_decl(const Scan& s) {
   const GraphNode& n = g_[p_.entries[s.entry].node];
@@ -81,10 +77,14 @@ void RegionLowering::declare_scans(LoopDecl& outermost) {
     k_.accs.push_back(acc);
     outermost.accs.push_back(s.acc);
     behind.resize(outermost.accs.size(), kNoExpr);
-    if (item_ && begins_behind(acc))
-      behind.back() = load(s.prefix, acc.type, item_).id;
-    else if (s.joined != kNoEntry)
-      behind.back() = build(s.start).id;
+    const bool in_chunks = item_ && begins_behind(acc);
+    E first;
+    if (s.joined != kNoEntry) first = build(s.start);
+    if (in_chunks) {
+      const E before = load(s.prefix, acc.type, item_);
+      first = first ? kernel::merge(k_, acc, before, first) : before;
+    }
+    if (first) behind.back() = first.id;
   }
   if (std::ranges::any_of(behind, [](kernel::ExprId e) { return e != kNoExpr; }))
     outermost.inits = std::move(behind);
@@ -138,104 +138,6 @@ void RegionLowering::scan_updates(Body& body) {
     if (s.joined != kNoEntry) memo_[s.joined] = value;
     note_origin(memo_[s.entry], e.node);
   }
-}
-
-void RegionLowering::build_chain() {
-  declare_chunks();
-  for (Scan& s : scans_) {
-    const DType type = scan_decl(s).type;
-    s.total = partial_buffer(type, rows_ * chunks_);
-    s.prefix = partial_buffer(type, rows_ * chunks_);
-  }
-  const E length = size(kChunk, s_.chunk);
-  const int outermost = reduced_groups().front();
-  auto section = [&](std::vector<Stmt>& into, const std::function<void(Body&, E, E, const Range&)>& fill) {
-    LoopDecl grid = open_grid();
-    const E item = var(grid.var);
-    const auto [row, chunk] = divide_with_rest(item, n_chunks_);
-    decompose(row, kept_groups());
-    fill(grid.body, item, chunk, block_range(chunk, length, outermost));
-    close_grid(std::move(grid), rows_ * chunks_);
-    if (&into != &k_.body) into.push_back(std::exchange(k_.body, {}).front());
-  };
-  // The body is made last: it is what close_grid appends to.
-  section(k_.link, [&](Body& body, E item, E chunk, const Range&) { link_chunks(body, item, chunk); });
-  section(k_.second, [&](Body& body, E item, E, const Range& range) {
-    item_ = item;
-    phase_loops(body, reduced_groups(), true, range);
-    item_ = {};
-  });
-  section(k_.body, [&](Body& body, E item, E, const Range& range) { chain_totals(body, item, range); });
-}
-
-/// Reduces a chunk of the scanned values.
-void RegionLowering::chain_totals(Body& body, E item, const Range& range) {
-  forget();
-  std::vector<LoopDecl> nest = open_nest(reduced_groups(), range);
-  put_on_lanes(nest.back());
-  if (!target_.gpu) nest.back().lanes = static_cast<std::uint16_t>(s_.lanes * kTotalRegisters);
-  body_ = &nest.back().body;
-  std::vector<std::uint32_t> accs;
-  for (const Scan& s : scans_) {
-    const auto acc = static_cast<std::uint32_t>(k_.accs.size());
-    k_.accs.push_back(scan_decl(s));
-    nest.front().accs.push_back(acc);
-    Stmt update{Stmt::Kind::Update, acc};
-    update.value = build(p_.entries[s.entry].in[0]).id;
-    nest.back().body.push_back(update);
-    accs.push_back(acc);
-  }
-  body.push_back(loop(fold(std::move(nest))));
-  for (std::size_t i = 0; i < scans_.size(); ++i)
-    body.push_back(store(scans_[i].total, item, acc_value(accs[i], k_.accs[accs[i]].type)));
-}
-
-/// From an element to the one at the same place of the chunk that this thread will most likely take next. The
-/// second section, which waits for its stores, has time to fetch it.
-E RegionLowering::bytes_to_next_chunk(const Entry& e) {
-  const DType type = g_[e.node].dtype;
-  const bool behind = e.index.coef(groups_[static_cast<std::size_t>(reduced_groups().front())].last) < 0;
-  std::int64_t inner = 1;
-  for (const int g : reduced_groups()) inner *= groups_[static_cast<std::size_t>(g)].extent;
-  inner /= groups_[static_cast<std::size_t>(reduced_groups().front())].extent;
-  const auto bytes = static_cast<std::uint64_t>(size_of(type));
-  const std::int64_t distance = target_.threads * s_.chunk * inner * size_of(type);
-  return behind ? param(role(kSize, kBehind, bytes), -distance) : param(role(kSize, kAhead, bytes), distance);
-}
-
-/// What comes before a chunk: nothing before a row's first, else what comes before the last one and its
-/// total.
-void RegionLowering::link_chunks(Body& body, E item, E chunk) {
-  if (target_.gpu) return add_totals(body, item, chunk);
-  const E first = chunk == konst(0), before = item - konst(1);
-  for (const Scan& s : scans_) {
-    const AccDecl acc = scan_decl(s);
-    const E total = load(s.total, acc.type, before, ~first),
-            prefix = load(s.prefix, acc.type, before, ~first);
-    body.push_back(store(s.prefix, item,
-                         kernel::select(first, identity_of(acc), kernel::merge(k_, acc, total, prefix))));
-  }
-}
-
-/// What comes before a chunk, without waiting for the one before to know the same: the totals of all before,
-/// by a team.
-void RegionLowering::add_totals(Body& body, E item, E chunk) {
-  LoopDecl l;
-  l.kind = LoopKind::Vector;
-  l.var = new_var();
-  l.extent = chunk.id;
-  const std::uint32_t first = static_cast<std::uint32_t>(k_.accs.size());
-  for (const Scan& s : scans_) {
-    Stmt update{Stmt::Kind::Update, static_cast<std::uint32_t>(k_.accs.size())};
-    update.value = load(s.total, scan_decl(s).type, item - chunk + var(l.var)).id;
-    l.accs.push_back(update.target);
-    l.body.push_back(update);
-    k_.accs.push_back(scan_decl(s));
-  }
-  body.push_back(loop(std::move(l)));
-  for (std::size_t i = 0; i < scans_.size(); ++i)
-    body.push_back(store(scans_[i].prefix, item,
-                         acc_value(first + static_cast<std::uint32_t>(i), scan_decl(scans_[i]).type)));
 }
 
 }  // namespace kiln::lower

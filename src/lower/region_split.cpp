@@ -37,6 +37,10 @@ void RegionLowering::declare_chunks() {
                 : ceil_div(s_.together ? product(reduced_groups())
                                        : groups_[static_cast<std::size_t>(reduced_groups().front())].extent,
                            s_.chunk);
+  if (target_.gpu && s_.form == Form::Chain) {  // whole blocks of warps
+    const std::int64_t warps = s_.threads.block / s_.threads.team;
+    chunks_ = ceil_div(chunks_, warps) * warps;
+  }
   rows_ = product(kept_groups());
   n_chunks_ = size(kChunks, chunks_);
   n_rows_ = size(kRows, rows_);

@@ -28,14 +28,11 @@ constexpr int kStrips = 4;                   // columns of such a thread where t
 constexpr int kLeastStrip = 16;              // columns of a strip, whose results are stored side by side, …
 constexpr int kNarrowStrip = 4;              // … or where a thread combines so many elements, these
 constexpr std::int64_t kManyCombined = 64;
-constexpr int kShortRow = 8;      // adjacent elements one thread reduces alone
-constexpr int kFewVectors = 4;    // of a row, which leave a team's threads without work
-constexpr int kShortColumn = 64;  // the same of columns, few of which are adjacent, …
-constexpr int kIdleColumn = 32;   // … or which leave lanes of a warp idle
-// elements of a scan's chunk: read a second time from the second cache
-constexpr std::int64_t kChainChunk = 16384;
-constexpr int kChains = 2, kChainsByElements = 3;  // rows for each multiprocessor, fewer of which are cut so
-constexpr std::int64_t kFewRows = 512;             // scanned by the largest blocks
+constexpr int kShortRow = 8;            // adjacent elements one thread reduces alone
+constexpr int kFewVectors = 4;          // of a row, which leave a team's threads without work
+constexpr int kShortColumn = 64;        // the same of columns, few of which are adjacent, …
+constexpr int kIdleColumn = 32;         // … or which leave lanes of a warp idle
+constexpr std::int64_t kFewRows = 512;  // scanned by the largest blocks
 
 constexpr int kFewColumns = 16;          // of a scan, which would leave half of a warp idle
 constexpr int kNarrow = 8;               // threads across columns that are vectors (128 bytes a row), or few
@@ -227,7 +224,7 @@ std::int64_t begin_early(const Facts& f, const Extents& e, Schedule& s) {
 /// A scan along rows is a team's, step after step; down columns, and along short rows, each thread has its
 /// own.
 Schedule schedule_scan(const Facts& f, const Target& t, const Extents& e, Schedule s) {
-  if (bunch_rows(f, t, s)) return s;
+  if (chain(f, t, e, s) || bunch_rows(f, t, s)) return s;
   if (!e.last_reduced || (e.reduced <= kShortRow && e.kept >= kBlock)) {
     s.form = Form::Columns;
     if (!e.last_reduced && f.axes.back().extent < kFewColumns &&
@@ -243,12 +240,6 @@ Schedule schedule_scan(const Facts& f, const Target& t, const Extents& e, Schedu
     const int block = f.axes[static_cast<std::size_t>(s.lane_axis)].extent >= kBlock * s.lanes ? kBlock : 32;
     s.threads = {static_cast<std::uint16_t>(block), static_cast<std::uint16_t>(block)};
     s.block = block * s.lanes;
-    return s;
-  }
-  if (f.phases == 0 && !f.scans_of_scans && e.reduced_axes == 1 &&
-      e.kept < (s.lanes > 1 ? kChains : kChainsByElements) * t.threads && e.reduced > 4 * kChainChunk) {
-    s.form = Form::Chain;
-    s.chunk = kChainChunk;
     return s;
   }
   s.form = Form::Rows;
@@ -553,6 +544,7 @@ std::variant<Schedule, std::string> schedule_gpu(const Facts& given, const Targe
 
 std::int64_t rows_under_way(const Facts& f, const Target& t, const Schedule& s) {
   constexpr std::int64_t kBlocks = 2;  // of so many threads on a multiprocessor
+  if (s.form == Form::Chain) return 1024 / s.threads.block * t.threads;
   // One block has too few loads of halves in flight.
   const bool wide = f.loaded_bytes >= kBank * f.loads;
   if (s.form != Form::Rows || s.threads.team != kMaxBlock || s.steps > 0 || !wide || !f.stores_full ||

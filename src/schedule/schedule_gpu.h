@@ -1,5 +1,5 @@
-// What the two halves of the schedules for a GPU share: schedule_gpu.cpp has reductions and scans,
-// schedule_gpu_map.cpp maps.
+// What the parts of the schedules for a GPU share: schedule_gpu.cpp has reductions and scans,
+// schedule_gpu_scan.cpp scans in chunks, schedule_gpu_map.cpp maps.
 #pragma once
 
 #include "schedule/extents.h"
@@ -32,6 +32,9 @@ bool tile_rows(const Facts& f, const Target& t, const Extents& e, Schedule& s);
 
 /// The same where rows are too few for that, but long: chunks of several rows.
 bool split_tiles(const Facts& f, const Target& t, const Extents& e, Schedule& s);
+
+/// Whether a scan is cut into chunks, which then `s` says: a long one beside few others.
+bool chain(const Facts& f, const Target& t, const Extents& e, Schedule& s);
 
 /// Of rows that blocks read again from the second cache: how many blocks run at a time, so that it has the
 /// rows of all; 0: any number.

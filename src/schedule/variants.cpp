@@ -98,7 +98,11 @@ std::optional<Schedule> with_blocks(const Facts& f, Schedule s, int by) {
       [[fallthrough]];
     case Form::Split:
     case Form::SplitColumns:
-    case Form::Chain: s.chunk = scaled(s.chunk, by); return s.chunk > 0 ? std::optional(s) : std::nullopt;
+    case Form::Chain:
+      if (s.form == Form::Chain && s.threads.block > 0)
+        return {};  // a GPU's chunk is what its registers hold
+      s.chunk = scaled(s.chunk, by);
+      return s.chunk > 0 ? std::optional(s) : std::nullopt;
     case Form::Stripes: {
       if (s.chunk > 0) {
         s.chunk = scaled(s.chunk, by);

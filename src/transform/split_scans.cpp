@@ -5,6 +5,7 @@
 
 #include "ir/builder.h"
 #include "support/check.h"
+#include "support/scan_tiles.h"
 #include "transform/nouns.h"
 #include "transform/rebuild.h"
 
@@ -72,6 +73,7 @@ class Splitter {
     const std::int64_t extent = n.dims[s.how.axis];
     if (extent < least_extent || n.dims.size() >= kMaxRank) return 1;
     const std::int64_t across = points_across(s);
+    if (across == 1 || is_chained(s, extent, across)) return 1;
     if (const std::int64_t length = staged_length(s, across); length > 0)
       return (extent + length - 1) / length;
     if (across * size_of(s.dtype) < kLeastRun) return 1;
@@ -81,6 +83,11 @@ class Splitter {
     for (std::int64_t chunks = wanted; chunks > wanted / 2 && chunks > 1; --chunks)
       if (extent % chunks == 0) return chunks;
     return wanted;
+  }
+
+  /// Whether one kernel makes the scan in chunks.
+  static bool is_chained(const Scanned& s, std::int64_t extent, std::int64_t across) {
+    return extent >= kLeastChainedRows && across * size_of(s.dtype) >= kLine && lanes_of_tile(across, 1) > 0;
   }
 
   /// Points of the axes inside the scanned one.

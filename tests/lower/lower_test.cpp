@@ -254,6 +254,22 @@ TEST(Lower, ALongScanRunsInLinkedChunks) {
   }
 }
 
+/// On a GPU whose lanes have columns, where these are long and few.
+TEST(Lower, AScanDownLongColumnsRunsInLinkedChunksOnAGpu) {
+  const auto form = [](const GraphBuilder::Extents& dims, const ir::Scan& kind, Op op) {
+    GraphBuilder b;
+    b.root(b.op(Op::add, {b.scan(op, b.leaf(i64, dims), kind), b.scalar(i64, 1)}));
+    return check_gpu(b);
+  };
+  for (const ir::Scan& kind : kScans) {
+    EXPECT_EQ(form({700, 77}, kind, Op::scan_sum), std::vector{Form::Chain});
+    EXPECT_EQ(form({2500, 64}, kind, Op::scan_max), std::vector{Form::Chain});
+    EXPECT_EQ(form({3, 300, 32}, {1, kind.exclusive, kind.reverse}, Op::scan_sum), std::vector{Form::Chain});
+    EXPECT_NE(form({200, 64}, kind, Op::scan_sum), std::vector{Form::Chain});
+    EXPECT_NE(form({700, 40}, kind, Op::scan_sum), std::vector{Form::Chain});
+  }
+}
+
 /// A GPU takes rows of this length in chunks, and one kernel for both: the second scan's totals need the
 /// first one's values.
 TEST(Lower, AScanOfALongScanIsNotCutIntoChunks) {
@@ -281,24 +297,25 @@ void expect_near(const std::vector<std::byte>& a, const std::vector<std::byte>& 
 TEST(Lower, AScanBeginsWithWhatComesBeforeIt) {
   constexpr DType f32 = DType::Float32;
   for (const ir::Scan& kind : kScans)
-    for (const bool first : {true, false}) {
-      GraphBuilder b;
-      const NodeId x = b.leaf(f32, {300, 77}), before = b.broadcast(b.leaf(f32, {1, 77}), {300, 77}),
-                   scan = b.scan(Op::scan_logaddexp, x, {0, kind.exclusive, kind.reverse});
-      b.root(first ? b.op(Op::logaddexp, {before, scan}) : b.op(Op::logaddexp, {scan, before}));
-      const auto expected = b.values();
-      LoweredGraph on_gpu = LoweredGraph(b, target()).on(gpu_target(132));
-      expect_near(on_gpu.values()[0], expected[0]);
-      EXPECT_TRUE(on_gpu.begins_behind) << on_gpu.text();
-    }
+    for (const std::int64_t rows : {200, 300})  // of a thread, and in chunks
+      for (const bool first : {true, false}) {
+        GraphBuilder b;
+        const NodeId x = b.leaf(f32, {rows, 77}), before = b.broadcast(b.leaf(f32, {1, 77}), {rows, 77}),
+                     scan = b.scan(Op::scan_logaddexp, x, {0, kind.exclusive, kind.reverse});
+        b.root(first ? b.op(Op::logaddexp, {before, scan}) : b.op(Op::logaddexp, {scan, before}));
+        const auto expected = b.values();
+        LoweredGraph on_gpu = LoweredGraph(b, target()).on(gpu_target(132));
+        expect_near(on_gpu.values()[0], expected[0]);
+        EXPECT_TRUE(on_gpu.begins_behind) << on_gpu.text();
+      }
 }
 
 TEST(Lower, AScanThatIsReadTwiceOrFollowsWhatChangesBeginsWithNothing) {
   constexpr DType f32 = DType::Float32;
   for (const bool twice : {true, false}) {
     GraphBuilder b;
-    const NodeId x = b.leaf(f32, {300, 77}), scan = b.scan(Op::scan_logaddexp, x, {0}),
-                 before = twice ? b.broadcast(b.leaf(f32, {1, 77}), {300, 77}) : b.leaf(f32, {300, 77});
+    const NodeId x = b.leaf(f32, {200, 77}), scan = b.scan(Op::scan_logaddexp, x, {0}),
+                 before = twice ? b.broadcast(b.leaf(f32, {1, 77}), {200, 77}) : b.leaf(f32, {200, 77});
     const NodeId joined = b.op(Op::logaddexp, {before, scan});
     b.root(twice ? b.op(Op::add, {joined, scan}) : joined);
     const auto expected = b.values();

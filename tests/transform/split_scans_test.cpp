@@ -68,7 +68,7 @@ TEST(SplitScans, ChunksBesideFewFitSharedMemory) {
       EXPECT_EQ(chunks({3, 1009, 6}, {1, exclusive, reverse}), 32);  // a prime: the last one is filled up
       EXPECT_EQ(chunks({1000, 2}, {0, exclusive, reverse}), 40);
     }
-  EXPECT_EQ(chunks({1000, 64}, {0, false, false}), 125);  // of 8: as many as there is room for
+  EXPECT_EQ(chunks({1000, 40}, {0, false, false}), 100);  // of 10: as many as there is room for
   EXPECT_EQ(chunks({1000, 128}, {0, false, false}), 1);   // no room
   EXPECT_EQ(chunks({16, 1000}, {1, false, false}), 1);    // along memory
 }
@@ -132,6 +132,16 @@ TEST(SplitScans, FewerScansOfWordsAreWhole) {
   EXPECT_EQ(chunks_of(Op::scan_max, DType::Float16, {1024, 60}, {0}, costs), 2);
   EXPECT_EQ(chunks_of(Op::scan_max, DType::Float32, {1024, 60}, {0}, costs), 1);
   EXPECT_EQ(chunks_of(Op::scan_max, DType::Float32, {1024, 40}, {0}, costs), 4);
+}
+
+/// One kernel makes them in chunks.
+TEST(SplitScans, LongColumnsOfWholeLinesStay) {
+  const ScanCosts costs{.wanted = 1600, .least = 1, .least_extent = 1, .slab_bytes = 4096, .row_bytes = 256};
+  EXPECT_EQ(chunks_of(Op::scan_sum, DType::Float32, {1000, 64}, {0}, costs), 1);
+  EXPECT_EQ(chunks_of(Op::scan_sum, DType::Float16, {2, 300, 96}, {1}, costs), 1);
+  EXPECT_EQ(chunks_of(Op::scan_sum, DType::Float64, {3000}, {0}, costs), 1);      // nor a row
+  EXPECT_GT(chunks_of(Op::scan_sum, DType::Float32, {200, 64}, {0}, costs), 1);   // short
+  EXPECT_GT(chunks_of(Op::scan_sum, DType::Float32, {1000, 40}, {0}, costs), 1);  // many idle lanes
 }
 
 TEST(SplitScans, WhatIsBusyOrShortStays) {

@@ -45,6 +45,17 @@ std::string CudaEmitter::start_of(const AccDecl& a) const {
   return m.types.size() == 1 ? all : cat('{', all, '}');
 }
 
+/// Whether what is kept of a value is a structure.
+bool CudaEmitter::has_parts(const AccDecl& a) const {
+  return kernel::positional(a.monoid) ||
+         (a.monoid == Monoid::Custom && k_.customs[a.custom].types.size() > 1);
+}
+
+/// The start as an expression of its type.
+std::string CudaEmitter::start_with_type(const AccDecl& a) const {
+  return has_parts(a) ? acc_type(a) + start_of(a) : cat(acc_type(a), '(', start_of(a), ')');
+}
+
 /// The custom monoids as structures.
 std::string CudaEmitter::customs() const {
   std::string out;

@@ -44,9 +44,7 @@ std::vector<CudaEmitter::Parameter> CudaEmitter::parameters() const {
     if (d.role == BufferDecl::Role::In)
       out.push_back({cat("const ", t, "* __restrict__"), buffer_name(b), true});
     if (d.role == BufferDecl::Role::Out) out.push_back({cat(t, "* __restrict__"), buffer_name(b), true});
-    // Blocks of a chain read what others store meanwhile: not through a cache that does not see it.
-    const char* const shared = k_.link.empty() ? "" : "volatile ";
-    if (d.role == BufferDecl::Role::Partial) out.push_back({cat(shared, t, "*"), buffer_name(b), true});
+    if (d.role == BufferDecl::Role::Partial) out.push_back({cat(t, "*"), buffer_name(b), true});
   }
   if (!k_.finish.empty() || !k_.link.empty()) out.push_back({"unsigned int*", "arrivals", true});
   for (std::uint32_t p = 0; p < k_.n_params; ++p)

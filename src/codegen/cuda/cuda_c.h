@@ -8,6 +8,7 @@
 #include "kernel/kernel.h"
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 
 namespace kiln::codegen {
@@ -23,6 +24,9 @@ inline constexpr const char* kChipAlone = "// instructions of this chip alone (s
 /// `marked`: with marks (kernel/marks.h).
 std::string emit_cuda(const kernel::Kernel& kernel, const std::string& symbol, int instances = 1,
                       bool marked = false);
+
+/// Counters of a kernel with a link section, for so many iterations of its grid.
+std::int64_t chain_counters(const kernel::Kernel& kernel, std::int64_t items);
 
 /// Bytes of shared memory that a launch must give the kernel's blocks: those of its Scratch buffers, where
 /// they are more than a block has without asking.

@@ -10,7 +10,7 @@
 //
 // The class is implemented by topic: cuda_c.cpp (the file), cuda_loops.cpp, cuda_cut.cpp, cuda_values.cpp,
 // cuda_memory.cpp, cuda_together.cpp, cuda_windows.cpp, cuda_accumulators.cpp, cuda_relative.cpp,
-// cuda_running.cpp.
+// cuda_running.cpp, cuda_chain.cpp.
 #pragma once
 
 #include "codegen/cuda/cuda_expr.h"
@@ -228,7 +228,8 @@ class CudaEmitter {
   std::string lifted(const AccDecl& a, const std::string& x) const;
   std::string shown(const AccDecl& a, const std::string& x, bool roughly = false) const;
   static std::string parts_type(const CustomMonoid& m);
-  std::string start_of(const AccDecl& a) const;
+  bool has_parts(const AccDecl& a) const;
+  std::string start_of(const AccDecl& a) const, start_with_type(const AccDecl& a) const;
   std::string customs() const;
   bool is_relative(const CustomMonoid& m) const;
   bool is_relative(const AccDecl& a) const;
@@ -272,6 +273,16 @@ class CudaEmitter {
   void loop(const LoopDecl& l);
   void grid_loop(const LoopDecl& l);
   void chain();
+  struct Links {
+    std::string totals, tell, hear;  // a turn's totals, and how they are told and heard
+  };
+  static constexpr const char* kLoaded = "// loaded\n";  // in the text: what a chunk holds has been loaded
+  std::string fetches(const std::string& body) const;
+  Links links(const std::string& first, const std::string& turns);
+  std::string chained(std::uint64_t buffer, bool on_lane) const;
+  bool same_chunk(std::uint64_t a, std::uint64_t b) const;
+  std::string turn_of(ExprId index, int warps);
+  std::string scanning_steps(const LoopDecl& l, const std::string& extent);
   void finish(const std::string& item, const std::string& items);
   void serial_loop(const LoopDecl& l, const std::string& extent);
   std::string in_batches(const LoopDecl& l, const std::string& first, const std::string& end,
@@ -392,6 +403,8 @@ class CudaEmitter {
   bool two_quotients_ = false;  // such have two values at most in a vector of the open loop
   std::unordered_map<ExprId, Differs> differs_;
   std::unordered_map<ExprId, Quotient> quotients_;
+
+  bool begins_chunk_ = false;  // in the body section of a chain: what is loaded is held
 
   // The open run.
   bool in_run_ = false;

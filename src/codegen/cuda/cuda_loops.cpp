@@ -182,28 +182,6 @@ void CudaEmitter::grid_loop(const LoopDecl& l) {
   line("}");
 }
 
-/// The sections of a chain, one item after the other. Other than on a CPU an item's link section waits for
-/// the bodies of all items before and reads what these stored, so that no item waits for another's link.
-void CudaEmitter::chain() {
-  KILN_CHECK_THAT(team_ == k_.threads.block, "a chain that is not of blocks");
-  const auto loop_of = [&](const std::vector<Stmt>& section) -> const LoopDecl& {
-    return k_.loops[section.front().target];
-  };
-  const std::string items = index_text(loop_of(k_.body).extent), item = fresh("n");
-  const auto part = [&](const std::vector<Stmt>& section) {
-    open_scope(loop_of(section), item);
-    block(loop_of(section).body);
-    return cat("{\n", close_scope(), "}\n");
-  };
-  const std::string text =
-      cat(part(k_.body), "publish_item(arrivals, ", item, ");\nwait_for_items(arrivals, ", item, ");\n",
-          part(k_.link), "share_in_block();\n", part(k_.second));
-  line(cat("for (", index_type(), ' ', item, "; (", item, " = next_item(arrivals)) < ", items, ";) {"));
-  here().text += text;
-  line("}");
-  line(cat("leave_chain(arrivals, ", items, ");"));
-}
-
 /// After an iteration of the body: if it was its group's last, the group's iteration of the finish section.
 void CudaEmitter::finish(const std::string& item, const std::string& items) {
   KILN_CHECK_THAT(team_ == k_.threads.block && k_.finish.size() == 1,
@@ -343,8 +321,8 @@ void CudaEmitter::vector_loop(const LoopDecl& l, const std::string& extent) {
   const int rows = rows_inside(k_, l), width = width_;
   const std::string lane = lane_;
   if (scans(l)) {
-    KILN_CHECK_THAT(!ragged && steps_ == 0, "a scan along cut vectors");
-    here().text += scanning(l, extent);
+    KILN_CHECK_THAT(!ragged, "a scan along cut vectors");
+    here().text += steps_ > 0 ? scanning_steps(l, extent) : scanning(l, extent);
   } else if (rows > 1) {
     KILN_CHECK_THAT(steps_ == 1, "columns of unknown number");
     deal(rows);
@@ -399,7 +377,7 @@ void CudaEmitter::vector_loop(const LoopDecl& l, const std::string& extent) {
 /// The body of a Vector loop for the vector that begins at `i`.
 std::string CudaEmitter::vectors(const LoopDecl& l, const std::string& i, Reach reach) {
   reach_ = reach;
-  kept_.clear();
+  if (k_.link.empty()) kept_.clear();
   two_quotients_ = l.again;
   differs_.clear();
   quotients_.clear();
@@ -546,11 +524,13 @@ double CudaEmitter::bytes_a_step(const LoopDecl& l, double chosen) const {
 /// A Vector loop of known steps, unrolled: first all loads, then the rest. `base`: of these steps of a loop
 /// of unknown length, all of whose vectors are whole.
 std::string CudaEmitter::steps(const LoopDecl& l, Reach reach, const std::string& base) {
-  stage_ = {depth() + 1, seldom_ ? 1 : steps_, registers_ahead(l), {}, {}, {}};
+  stage_ = {depth() + 1, seldom_ ? 1 : steps_, begins_chunk_ ? 1 << 10 : registers_ahead(l), {}, {}, {}};
+  if (begins_chunk_) writes_out_ = &l;
   const std::string i = cat('i', l.var);
   // Where steps may be missing, a vector of each is enough: none is computed that is not there.
   if (gathers(l) && reach != Reach::Cut && (reach == Reach::Whole || lanes_ < 4)) gathering_.steps = steps_;
   const std::string body = vectors(l, i, reach);
+  if (begins_chunk_) writes_out_ = nullptr;
   const Gathering gathered = std::exchange(gathering_, {});
   std::string first = width_ > 1 ? lane_ : "0";
   if (steps_ > 1) first = width_ > 1 ? cat("(k * ", width_, " + ", lane_, ')') : "k";
@@ -573,9 +553,11 @@ std::string CudaEmitter::steps(const LoopDecl& l, Reach reach, const std::string
     return out + (steps_ > 1 ? "}\n" : "");
   };
   const Stage all = std::exchange(stage_, {});
-  std::string staged = all.declarations();
+  std::string staged;
+  (begins_chunk_ ? held_arrays_ : staged) += all.declarations();
   for (const Stage::Level& level : all.levels)
     if (!level.text.empty()) staged += wrap(level.text);
+  if (begins_chunk_ && all.levels.size() == 1) staged += kLoaded;
   const std::string rest = gathering(gathered, wrap(body));
   return steps_ > 1 ? staged + rest : cat("{\n", rest, "}\n");
 }

@@ -355,6 +355,8 @@ void CudaEmitter::store(const Stmt& s) {
     line(cat(scratch(s.target, s.index), " = ", x, ';'));
     return;
   }
+  if (const std::string to = chained(s.target, in_run_); !to.empty())
+    return line(cat(to, " = ", at_.lanes_depth() > 0 ? lane(s.value) : value(s.value), ';'));
   if (store_together(s)) return;
   if (at_.lanes_depth() == 0) {
     const std::string x = in_memory(value(s.value));

@@ -100,10 +100,7 @@ void CudaEmitter::scan_step(const Stmt& st) {
   const AccDecl& a = k_.accs[st.target];
   AccState& s = accs_[st.target];
   const std::string type = acc_type(a), x = fresh("x"), first = fresh("first");
-  const bool braces =
-      kernel::positional(a.monoid) || (a.monoid == Monoid::Custom && k_.customs[a.custom].types.size() > 1);
-  const std::string none = braces ? type + start_of(a) : start_of(a),
-                    typed = braces ? none : cat(type, '(', none, ')');
+  const std::string typed = start_with_type(a), none = has_parts(a) ? typed : start_of(a);
   line(cat(type, ' ', x, '[', lanes_, "], ", first, ';'));
   const std::string on = std::exchange(on_, std::string());
   KILN_CHECK_THAT(!in_run_, "a scan inside a run");

@@ -159,6 +159,8 @@ std::string CudaEmitter::value(ExprId e) {
     default: break;
   }
   if (n.prim == Prim::Load && is_register(n.imm)) return scratch(n.imm, n.a);
+  if (n.prim == Prim::Load)
+    if (const std::string part = chained(n.imm, false); !part.empty()) return part;
   const auto d = static_cast<std::size_t>(at_.depth_of(e));
   if (const auto it = scopes_[d].memo.find(e); it != scopes_[d].memo.end()) return it->second;
   if (n.prim == Prim::Load)
@@ -192,6 +194,7 @@ std::string CudaEmitter::lane(ExprId e) {
   if (const std::string one = two_valued(e); !one.empty()) return one;
   if (n.prim == Prim::Load) {
     if (is_register(n.imm)) return scratch(n.imm, n.a);
+    if (const std::string part = chained(n.imm, true); !part.empty()) return part;
     if (const std::string part = of_span(e); !part.empty()) return run_memo_[e] = part;
     if (takes_vector(e)) {
       const std::string loaded = cat(loaded_vector(e), vector_lane(n.a));

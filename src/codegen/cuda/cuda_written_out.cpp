@@ -14,7 +14,8 @@ bool CudaEmitter::same_but_for(ExprId a, std::uint32_t var_of_a, ExprId b, std::
   if (a == kNoExpr || b == kNoExpr) return a == b;
   const ExprNode &x = pool_[a], &y = pool_[b];
   if (x.prim != y.prim || x.type != y.type) return false;
-  if (x.prim == Prim::Var) return x.imm == y.imm || (x.imm == var_of_a && y.imm == var_of_b);
+  if (x.prim == Prim::Var)
+    return x.imm == y.imm || (x.imm == var_of_a && y.imm == var_of_b) || same_chunk(x.imm, y.imm);
   return x.imm == y.imm && same_but_for(x.a, var_of_a, y.a, var_of_b) &&
          same_but_for(x.b, var_of_a, y.b, var_of_b) && same_but_for(x.c, var_of_a, y.c, var_of_b);
 }
@@ -49,9 +50,10 @@ void CudaEmitter::written_out(const LoopDecl& l, const std::string& extent) {
     return cat("#pragma unroll\nfor (int k = 0; k < ", l.steps, "; ++k) {\nconst ", index_type(), ' ', i,
                " = k;\nif (", i, " < ", extent, ") {\n", text, "}\n}\n");
   };
-  here().text += ahead.declarations();
+  (begins_chunk_ ? held_arrays_ : here().text) += ahead.declarations();
   for (const Stage::Level& level : ahead.levels)
     if (!level.text.empty()) here().text += each(level.text);
+  if (begins_chunk_ && ahead.levels.size() == 1) here().text += kLoaded;
   here().text += gathering(all, each(body));
 }
 

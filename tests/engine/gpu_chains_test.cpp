@@ -1,0 +1,79 @@
+// Long scans of a GPU: chunks that warps hold in registers, along rows and down columns, with the totals that
+// blocks hand on.
+#include "device/cuda/cuda_test.h"
+
+#include <kiln/kiln.h>
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <vector>
+
+namespace kiln {
+namespace {
+
+class GpuChains : public testing::CudaTest {
+ protected:
+  static Tensor numbers(const Shape& shape, DType type, int below = 101) {
+    std::vector<std::int32_t> v(static_cast<std::size_t>(shape.numel()));
+    for (std::size_t i = 0; i < v.size(); ++i)
+      v[i] = static_cast<std::int32_t>(i * 37 % static_cast<std::size_t>(below)) - below / 2;
+    return Tensor::from(v, shape).astype(type).eval();
+  }
+  /// The same numbers on the GPU and on the CPU, none of which is rounded.
+  static void same(const std::function<Tensor()>& program) {
+    const auto run = [&] { return program().astype(DType::Int64).to_vector<std::int64_t>(); };
+    const std::vector<std::int64_t> here = run();
+    const Config before = config();
+    Config c = before;
+    c.device = "cpu";
+    configure(c);
+    const std::vector<std::int64_t> there = run();
+    configure(before);
+    EXPECT_EQ(here, there);
+  }
+  /// Scans in both directions, with and without an element itself.
+  static void same_scans(const Shape& shape, int axis, DType type) {
+    SCOPED_TRACE(::testing::Message() << shape.str() << name(type));
+    same([&] { return cumsum(numbers(shape, type, 5), axis, false, true); });
+    same([&] { return cumsum(numbers(shape, type, 5), axis, true, false); });
+    same([&] { return cummax(numbers(shape, type), axis); });
+  }
+};
+
+TEST_F(GpuChains, Rows) {
+  same_scans({70000}, 0, DType::Int32);
+  same_scans({3, 30000}, 1, DType::Float32);
+  same_scans({20001}, 0, DType::Int64);  // no whole vectors
+}
+
+TEST_F(GpuChains, RowsOfManyTurnsAreAddedUpByGroups) {
+  same([] { return cumsum(numbers({1 << 20}, DType::Int32), 0); });
+  same([] { return cummin(numbers({600001}, DType::Int16), 0, false, true); });
+}
+
+TEST_F(GpuChains, Columns) {
+  same_scans({300, 64}, 0, DType::Int32);        // two columns of a thread
+  same_scans({2, 1500, 29}, 1, DType::Float32);  // idle lanes, and chunks that are not there
+  same_scans({257, 120}, 0, DType::Int64);
+  same_scans({1030, 256}, 0, DType::Int16);
+}
+
+TEST_F(GpuChains, ColumnsOfManyTurnsAreAddedUpByGroups) {
+  same([] { return cumsum(numbers({9000, 32}, DType::Int32), 0); });
+  same([] { return cumsum(numbers({2, 5000, 70}, DType::Int32), 1, true, true); });
+}
+
+TEST_F(GpuChains, WhatIsMadeOfSeveralScans) {
+  const auto program = [](const Shape& shape, int axis) {
+    same([=] {
+      const Tensor x = numbers(shape, DType::Int32, 7), y = numbers(shape, DType::Int32, 11) + 1;
+      return cumsum(x * y, axis) * 3 + cummax(y - x, axis) * x;
+    });
+  };
+  program({40000}, 0);
+  program({600, 96}, 0);
+}
+
+}  // namespace
+}  // namespace kiln
