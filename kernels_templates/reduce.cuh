@@ -202,6 +202,23 @@ __device__ __forceinline__ T reduce_lanes(T x, unsigned int members) {
   return x;
 }
 
+/// The same of N values each, a power of two up to `Team`: every Team / N adjacent threads get the result of
+/// one. In each step a thread keeps one half of its values and gives the other away.
+template <class Op, int Team, int N, class T>
+__device__ __forceinline__ T reduce_each(T (&x)[N], unsigned int members) {
+#pragma unroll
+  for (int n = N / 2; n > 0; n /= 2) {
+    const int mask = Team / N * n;
+    const bool upper = (threadIdx.x & mask) != 0;
+#pragma unroll
+    for (int i = 0; i < n; ++i) {
+      const T kept = upper ? x[n + i] : x[i], given = upper ? x[i] : x[n + i];
+      x[i] = Op::of(kept, exchange(members, given, mask));
+    }
+  }
+  return reduce_lanes<Op, Team / N>(x[0], members);
+}
+
 /// Team of all `Threads` of a block, a multiple of 32. Every thread calls. A kernel's calls share `turn`, 0
 /// before the first: they use two halves of the memory by turns, so that one barrier is enough. Who writes a
 /// half again has passed the barrier of the call between, and so has everybody who read it.

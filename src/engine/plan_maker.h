@@ -153,7 +153,9 @@ class PlanMaker {
   void check_budget() const;
   void add_launch(const plan::Region& r);
   /// A region's kernel, with its arguments bound to memory of the plan.
-  Launch lowered_launch(const plan::Region& r, std::unique_ptr<lower::Lowered>& lowered);
+  /// `shared`: see below; filled where further kernels are behind.
+  Launch lowered_launch(const plan::Region& r, std::unique_ptr<lower::Lowered>& lowered,
+                        std::map<std::uint32_t, Place>* shared = nullptr);
   /// The same of a kernel that is lowered. `shared`: memory of the region's own, by number, which its kernels
   /// share; null: memory of a kernel's own is nobody else's.
   Launch bound_launch(const plan::Region& r, lower::Lowered& lowered,

@@ -64,8 +64,16 @@ void PlanMaker::add_launch(const plan::Region& r) {
   }
   if (empty) return;
   std::unique_ptr<lower::Lowered> lowered;
-  Launch l = lowered_launch(r, lowered);
+  std::map<std::uint32_t, Place> shared;
+  Launch l = lowered_launch(r, lowered, &shared);
+  std::vector<lower::Lowered> then = std::move(lowered->then);
   push_launch(std::move(l), std::move(lowered), r);
+  for (lower::Lowered& next : then) {
+    at_ = &r;
+    auto own = std::make_unique<lower::Lowered>(std::move(next));
+    Launch behind = bound_launch(r, *own, &shared);
+    push_launch(std::move(behind), std::move(own), r);
+  }
 }
 
 void PlanMaker::push_launch(Launch launch, std::unique_ptr<lower::Lowered> lowered, const plan::Region& r) {
@@ -86,13 +94,14 @@ void PlanMaker::push_launches(Launch launch, std::unique_ptr<lower::Lowered> low
   push_launch(std::move(launch), std::move(again), r);
 }
 
-Launch PlanMaker::lowered_launch(const plan::Region& r, std::unique_ptr<lower::Lowered>& lowered) {
+Launch PlanMaker::lowered_launch(const plan::Region& r, std::unique_ptr<lower::Lowered>& lowered,
+                                 std::map<std::uint32_t, Place>* shared) {
   at_ = &r;
   if (const RegionHook hook = current_region_hook()) hook(g_, r);
   lowered = std::make_unique<lower::Lowered>(lower::lower(g_, regions_, r, planning_target(device_)));
-  if (lowered->overlaps && drop_reuse(r)) return lowered_launch(r, lowered);
+  if (lowered->overlaps && drop_reuse(r)) return lowered_launch(r, lowered, shared);
   note_schedules(r, *lowered);
-  return bound_launch(r, *lowered);
+  return bound_launch(r, *lowered, lowered->then.empty() ? nullptr : shared);
 }
 
 Launch PlanMaker::bound_launch(const plan::Region& r, lower::Lowered& lowered,

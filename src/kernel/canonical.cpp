@@ -72,7 +72,9 @@ class Canonical {
         continue;
       }
       const ExprId index = expr(s.index), value = expr(s.value);
-      out.push_back({s.kind, s.kind == Stmt::Kind::Store ? buffer(s.target) : acc(s.target), index, value});
+      const bool across = s.kind == Stmt::Kind::Across;
+      out.push_back({s.kind, across || s.kind == Stmt::Kind::Store ? buffer(s.target) : acc(s.target), index,
+                     value, across ? acc(s.acc) : 0});
     }
     return out;
   }

@@ -31,6 +31,7 @@ class Interpreter {
         case Stmt::Kind::Loop: loop(k_.loops[s.target], grid); break;
         case Stmt::Kind::Update: update(s); break;
         case Stmt::Kind::Store: store(s); break;
+        case Stmt::Kind::Across: across(s); break;
       }
     }
   }
@@ -64,6 +65,7 @@ class Interpreter {
         merge_parts(k_.customs[k_.accs[l.accs[i]].custom], accs_[l.accs[i]], evaluate(l.inits[i]));
     for (std::int64_t i = 0; i < n; ++i) {
       vars_[l.var] = i;
+      if (l.kind == LoopKind::Vector) first_lane_ = i == 0;
       block(l.body, grid);
     }
   }
@@ -95,11 +97,15 @@ class Interpreter {
   void update(const Stmt& s) {
     const AccDecl& a = k_.accs[s.target];
     const std::uint64_t x = evaluate(s.value);
-    Acc& acc = accs_[s.target];
-    if (a.monoid == Monoid::State) {
-      acc.value = x;
-      return;
-    }
+    if (a.monoid == Monoid::State)
+      accs_[s.target].value = x;
+    else
+      combine(s.target, x, s.index);
+  }
+
+  void combine(std::uint32_t id, std::uint64_t x, ExprId index = kNoExpr) {
+    const AccDecl& a = k_.accs[id];
+    Acc& acc = accs_[id];
     acc.before = acc.value;
     const auto prim = [&](Prim p, DType type, std::uint64_t u, std::uint64_t v) {
       return eval_prim(p, type, a.type, 0, u, v, 0);
@@ -115,7 +121,7 @@ class Interpreter {
       case Monoid::State: break;
     }
     // NaN is best of all; of equals the first position.
-    const auto position = static_cast<std::int64_t>(evaluate(s.index));
+    const auto position = static_cast<std::int64_t>(evaluate(index));
     const auto holds = [&](Prim p, std::uint64_t u, std::uint64_t v) {
       return prim(p, DType::Bool, u, v) != 0;
     };
@@ -131,6 +137,18 @@ class Interpreter {
     const auto index = static_cast<std::int64_t>(evaluate(s.index));
     std::memcpy(element(s.target, index), &value,
                 static_cast<std::size_t>(size_of(k_.buffers[s.target].dtype)));
+  }
+
+  /// The first lane's value begins what the others add to in memory.
+  void across(const Stmt& s) {
+    std::uint64_t before = 0;
+    const auto size = static_cast<std::size_t>(size_of(k_.buffers[s.target].dtype));
+    std::byte* const at = element(s.target, static_cast<std::int64_t>(evaluate(s.index)));
+    begin(accs_[s.acc], k_.accs[s.acc]);
+    std::memcpy(&before, at, size);
+    if (!first_lane_) combine(s.acc, before);
+    combine(s.acc, evaluate(s.value));
+    std::memcpy(at, &accs_[s.acc].value, size);
   }
 
   std::byte* element(std::uint64_t buffer, std::int64_t index) const {
@@ -200,6 +218,7 @@ class Interpreter {
   std::vector<std::vector<ExprId>> order_;
   std::vector<std::int64_t> vars_;
   std::vector<Acc> accs_;
+  bool first_lane_ = false;
   std::vector<std::uint64_t> earlier_, later_;  // parts that a custom monoid combines
 };
 

@@ -121,6 +121,7 @@ class KeyWriter {
       const std::uint64_t value = number(s.value);
       put(static_cast<std::uint64_t>(s.kind) | std::uint64_t{s.target} << 8);
       put(index | value << 32);
+      if (s.kind == Stmt::Kind::Across) put(s.acc);
     }
   }
 

@@ -80,11 +80,19 @@ struct CustomMonoid {
 };
 
 struct Stmt {
-  enum class Kind : std::uint8_t { Loop, Update, Store } kind;
-  std::uint32_t target = 0;  // Loop: index into loops; Update: accumulator; Store: buffer
-  ExprId index = kNoExpr;    // Store: element index; Update of ArgMax/ArgMin: position
-  ExprId value = kNoExpr;    // Store, Update
+  /// Across stores what the monoid of an accumulator, which no loop has, makes of the values that all
+  /// iterations of the Vector loop around have at once; a GPU's kernels alone do so.
+  enum class Kind : std::uint8_t { Loop, Update, Store, Across } kind;
+  std::uint16_t acc;     // Across
+  std::uint32_t target;  // Loop: index into loops; Update: accumulator; Store, Across: buffer
+  ExprId index;          // Store, Across: element index; Update of ArgMax/ArgMin: position
+  ExprId value;          // Store, Update, Across
+
+  constexpr Stmt(Kind what = Kind::Loop, std::uint32_t to = 0, ExprId at = kNoExpr, ExprId of = kNoExpr,
+                 std::uint32_t by = 0)
+      : kind(what), acc(static_cast<std::uint16_t>(by)), target(to), index(at), value(of) {}
 };
+static_assert(sizeof(Stmt) == 16);
 
 struct LoopDecl {
   LoopKind kind = LoopKind::Serial;

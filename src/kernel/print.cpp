@@ -254,6 +254,9 @@ class Printer {
         const AccDecl& a = k_.accs[s.target];
         line(cat("a", s.target, " = ", monoid_name(a), "(a", s.target, ", ", text_[s.value],
                  positional(a.monoid) ? " at " + text_[s.index] : "", ")", mark(Mark::Of::Update, s.target)));
+      } else if (s.kind == Stmt::Kind::Across) {
+        line(cat(buffer_name(s.target), "[", text_[s.index], "] = ", monoid_name(k_.accs[s.acc]), " across(",
+                 text_[s.value], ")", mark(Mark::Of::Store, s.target)));
       } else {
         loop(k_.loops[s.target], depth);
       }

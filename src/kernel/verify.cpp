@@ -130,6 +130,7 @@ class Verifier {
         case Stmt::Kind::Loop: loop(s, depth); break;
         case Stmt::Kind::Update: update(s); break;
         case Stmt::Kind::Store: store(s); break;
+        case Stmt::Kind::Across: across(s); break;
       }
     }
     for (; valid_here_.size() > first_valid; valid_here_.pop_back()) valid_[valid_here_.back()] = false;
@@ -222,6 +223,18 @@ class Verifier {
     KILN_CHECK_THAT(b.role != BufferDecl::Role::In, "store to input ", s.target);
     KILN_CHECK_THAT(use(s.index) == DType::Int64, "store index");
     KILN_CHECK_THAT(use(s.value) == b.dtype, "store to buffer ", s.target, " of ", name(b.dtype));
+  }
+
+  void across(const Stmt& s) {
+    KILN_CHECK_THAT(in_vector_ && k_.threads.block > 0, "values combined across no lanes");
+    KILN_CHECK_THAT(s.acc < accs_.size() && accs_[s.acc] == AccState::Unborn &&
+                        !positional(k_.accs[s.acc].monoid) && k_.accs[s.acc].monoid != Monoid::State,
+                    "values combined across lanes by accumulator ", s.acc);
+    KILN_CHECK_THAT(s.target < k_.buffers.size() && k_.buffers[s.target].role != BufferDecl::Role::In &&
+                        k_.buffers[s.target].dtype == k_.accs[s.acc].type,
+                    "values combined across lanes to buffer ", s.target);
+    KILN_CHECK_THAT(use(s.index) == DType::Int64 && use(s.value) == k_.accs[s.acc].type,
+                    "a value combined across lanes");
   }
 
   /// Type of an expression used here.

@@ -57,7 +57,7 @@ void RegionLowering::build_loops() {
     case Form::Bunch: target_.gpu ? build_bunch() : build_turned(); break;
     case Form::Stripes: build_stripes(); break;
     case Form::Split:
-    case Form::SplitColumns: build_split(); break;
+    case Form::SplitColumns: row_place_ >= 0 ? build_both_ways() : build_split(); break;
     case Form::Chain: build_chain(); break;
     case Form::Product: build_product(); break;
     case Form::Nest: build_nest(); break;
@@ -159,6 +159,10 @@ Lowered lower(const plan::Graph& graph, const plan::Regions& regions, const plan
   Lowered out =
       region.parts.empty() ? lowering.run() : lowering.run_together(std::span(region.parts).subspan(1));
   number(out);
+  for (Lowered& behind : out.then) {
+    behind = RegionLowering(graph, regions, region, target).run_behind();
+    number(behind);
+  }
   if (lowering.knows_sizes()) {
     out.kernel = kernel::specialise(out.kernel, out.params);
     out.origins.clear();

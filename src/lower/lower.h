@@ -57,6 +57,7 @@ struct Lowered {
   // Of a kernel with a main loop.
   std::vector<std::byte> head;
   std::vector<std::byte> again;  // the head of a second launch behind the first; empty: there is none
+  std::vector<Lowered> then;  // further kernels behind this one, which share its Partial buffers by their ids
   std::optional<device::LaunchShape> shape;  // where the main loop does not tell its own
   std::vector<device::TiledBuffer> tiled;    // their boxes are codegen::complete_tiles()'s
 };

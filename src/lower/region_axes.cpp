@@ -141,7 +141,7 @@ void RegionLowering::order_short_runs(std::vector<Group>& axes) const {
 
 void RegionLowering::collapse() {
   std::vector<Group> axes = axes_as_groups();
-  order_by_storage(axes);
+  if (!reads_both_ways()) order_by_storage(axes);
   order_short_runs(axes);
   widen_guards(axes);
   for (const Group& g : axes) {

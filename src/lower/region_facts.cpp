@@ -208,7 +208,8 @@ schedule::Facts RegionLowering::facts(std::span<const schedule::Facts::Axis> axe
   f.axes = axes;
   f.phases = phases_;
   f.levels = p_.nest ? static_cast<int>(p_.places.size()) - 1 : 1;
-  f.slab = !p_.nest && p_.places.size() > 2;
+  f.both_ways = row_place_ >= 0;
+  f.slab = !p_.nest && p_.places.size() > 2 && !f.both_ways;
   f.scans = !scans_.empty();
   f.scans_of_scans = has_scan_of_scan(p_);
   for (const Reduction& r : reductions_) f.kept += registers_of(r);
@@ -318,6 +319,7 @@ void RegionLowering::count_loads(schedule::Facts& f) const {
 }
 
 void RegionLowering::choose() {
+  if (reads_both_ways()) go_both_ways();
   std::vector<schedule::Facts::Axis> axes;
   for (const Group& g : groups_) axes.push_back({g.extent, g.reduced, g.level});
   const schedule::Facts f = facts(axes);

@@ -282,7 +282,7 @@ void RegionLowering::store_outputs(Body& body, bool row, std::initializer_list<i
   for (int phase : phases) storing_.phases |= std::uint64_t{1} << phase;
   for (int phase : phases)
     for (const auto& o : p_.outputs) {
-      if (o.row != row || stored_in(o) != phase) continue;
+      if (o.row != row || stored_in(o) != phase || (row && row_place_ >= 0 && o.level != sweep_)) continue;
       if (g_[o.node].op == Op::loop_stack)
         build(o.entry);  // its loop stores it
       else
@@ -325,6 +325,7 @@ void RegionLowering::phase_body(Body& body) {
     if (has_position(op_of(r))) update.index = to_expr(p_.entries[r.entry].index, r.entry).id;
     body.push_back(update);
   }
+  if (row_place_ >= 0) across_rows(body);
   for (EntryId id = 0; id < p_.entries.size(); ++id)
     if (scratch_[id] >= 0 && s_.form != Form::Slab && first_phase(p_.entries[id]) == phase_)
       body.push_back({Stmt::Kind::Store, static_cast<std::uint32_t>(scratch_[id]),

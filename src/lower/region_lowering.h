@@ -12,6 +12,7 @@
 //   region_while.cpp    loops over the states of an element
 //   region_nest.cpp     reductions of reductions along further axes; region_pairs.cpp: those over pairs
 //   region_slab.cpp     reductions along different axes of the same values
+//   region_both_ways.cpp  the same of values that no block holds: partial results of rows and of columns
 //   region_held.cpp     columns that a block keeps in shared memory
 //   region_bunch.cpp    short rows, many of which share a block of threads
 //   region_turned.cpp   the same on a CPU, where lanes are rows
@@ -65,7 +66,7 @@ struct MadeOperand {
 
 inline bool has_position(Op op) { return ir::has(op, ir::POSITION); }
 
-class RegionLowering {
+class RegionLowering : private Roles {
   friend class PairsLowering;
 
  public:
@@ -88,6 +89,12 @@ class RegionLowering {
   std::optional<MadeOperand> make_operand(const plan::MadeOperand& what);
   /// Columns of products that share the launch, which decide on its tiles.
   void expect_columns(std::int64_t columns) { other_columns_ = columns; }
+  /// Instead of run(), which has left room for it in Lowered::then: the kernel that combines what the one of
+  /// run() has found of rows.
+  Lowered run_behind() {
+    totals_rows_ = true;
+    return run();
+  }
   /// Whether the schedule asks for a kernel with its sizes as constants.
   bool knows_sizes() const { return s_.known_sizes; }
   bool reads_partners() const;
@@ -160,63 +167,7 @@ class RegionLowering {
   bool stores_whole_columns(const Pulled::Output& o) const;
   bool index_is_narrow() const;
 
-  // Parameters. A role is one parameter whatever its value; what it belongs to (owner) tells roles of a kind
-  // apart.
-  enum RoleKind : std::uint64_t {
-    kExtent = 1,
-    kStride,
-    kOffset,
-    kAtomCoef,
-    kDivisor,
-    kInverse,
-    kPredicate,
-    kSize,
-    kTogether  // of groups, by a bit each
-  };
-  enum Owner : std::uint64_t {  // owners that are neither entries, atoms, links nor groups
-    kScratchOwner = 0xfffd0000u,
-    kOperandOwner = 0xfffc0000u,  // of a product; plus 1 and the buffer: of one of them
-    kRowOwner = 0xfffe0000u,
-    kOutputOwner = 0xffff0000u,  // plus the node
-  };
-  enum Size : std::uint64_t {
-    kItems,
-    kBlocks,
-    kBlock,
-    kRuns,
-    kRunExtent,
-    kRowPitch,
-    kChunks,
-    kChunk,
-    kRows,
-    kGroups,
-    kAhead,
-    kBehind,
-    kIterations,
-    kPoints,
-    kFold,
-    kFoldRun,
-    kFoldLanes,
-    kFoldPoints,
-    kTileRows,
-    kSumBlock,
-    kLastVectors,
-    kRounds,
-    kRoundsHere,
-    kRound,
-    kRoundRows,
-    kPeriod,
-    kSlab,
-    kSlabRows,
-    kGivenBatch,
-    kGivenPart,
-    kGivenRow,
-    kGivenColumn,
-    kGivenColumns,
-    kGivenPitch,
-    kRepeats,
-    kLeftOut,
-  };
+  // Parameters: see Roles.
   static std::uint64_t role(RoleKind kind, std::uint64_t owner, std::uint64_t part = 0) {
     return kind << 56 | owner << 16 | part;
   }
@@ -276,7 +227,7 @@ class RegionLowering {
   E strip_element(Entry e, std::int64_t steps, E place, EntryId owner, E there);
   std::optional<Turned> find_turned(const Entry& pad);
   E strip_turned(const Entry& pad, const Turned& turned, E there);
-  E row_index() { return to_expr(p_.row_linear(), kRowOwner); }
+  E row_index() { return row_place_ >= 0 ? place_index(sweep_) : to_expr(p_.row_linear(), kRowOwner); }
   E inner_position(DType type), scratch_index(EntryId id, DType type);
 
   // Entries as expressions.
@@ -434,6 +385,16 @@ class RegionLowering {
   std::vector<int> groups_of(int place, bool inside) const, groups_of_repeats(Groups outer) const;
   E row_position(int place);
 
+  // Rows and columns by one reading.
+  bool reads_both_ways() const;
+  void go_both_ways(), build_both_ways(), build_row_totals(), make_row_buffers(), across_rows(Body& body);
+  int column_place() const { return 3 - row_place_; }
+  std::vector<int> row_groups(bool kept) const;
+  std::int64_t parts_of_row() const;
+  const Pulled::Output* whole_row(const Reduction& r) const;
+  bool totals_behind() const;
+  E place_index(int place), part_index(E part);
+
   bool runs_here(const Reduction& r) const { return r.phase == phase_ && (sweep_ < 0 || r.place == sweep_); }
 
   // Scans.
@@ -555,7 +516,10 @@ class RegionLowering {
   Reading reading_ = Reading::Once;  // which of two loops is built
   int cut_group_ = -1;               // the group that cut_sums cut last, and the length of its blocks
   std::int64_t cut_length_ = 0;
-  int sweep_ = -1;  // Slab: the place whose reductions run, or -1
+  int sweep_ = -1;            // Slab, both ways: the place whose reductions run, or -1
+  int row_place_ = -1;        // both ways: the place of rows
+  bool totals_rows_ = false;  // … the kernel behind is built
+  E row_part_;                // … which of its parts a row has here
   bool in_finish_ = false;
   struct Storing {
     bool rows = false;         // outputs of rows, or the others

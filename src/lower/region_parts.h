@@ -1,4 +1,5 @@
-// Groups of axes, what runs along them, and constants, that the files of RegionLowering share.
+// Groups of axes, what runs along them, roles of parameters, and constants, that the files of RegionLowering
+// share.
 #pragma once
 
 #include "kernel/expr.h"
@@ -108,6 +109,68 @@ struct ProductOperand {
   std::int64_t alignment;             // bytes that divide its address and all matrices' offsets
   int made_of = 0;  // bytes of an element of the array that it is made of; 0: it is in memory itself
   bool widens = false, as_given = false, factored = false;  // see lower::MadeOperand
+};
+
+/// Parameters of a kernel that is lowered. A role is one parameter whatever its value; what it belongs to
+/// (owner) tells roles of a kind apart.
+struct Roles {
+  enum RoleKind : std::uint64_t {
+    kExtent = 1,
+    kStride,
+    kOffset,
+    kAtomCoef,
+    kDivisor,
+    kInverse,
+    kPredicate,
+    kSize,
+    kTogether  // of groups, by a bit each
+  };
+  enum Owner : std::uint64_t {  // owners that are neither entries, atoms, links nor groups
+    kScratchOwner = 0xfffd0000u,
+    kOperandOwner = 0xfffc0000u,  // of a product; plus 1 and the buffer: of one of them
+    kRowOwner = 0xfffe0000u,
+    kOutputOwner = 0xffff0000u,  // plus the node
+  };
+  enum Size : std::uint64_t {
+    kItems,
+    kBlocks,
+    kBlock,
+    kRuns,
+    kRunExtent,
+    kRowPitch,
+    kChunks,
+    kChunk,
+    kRows,
+    kGroups,
+    kAhead,
+    kBehind,
+    kIterations,
+    kPoints,
+    kFold,
+    kFoldRun,
+    kFoldLanes,
+    kFoldPoints,
+    kTileRows,
+    kSumBlock,
+    kLastVectors,
+    kRounds,
+    kRoundsHere,
+    kRound,
+    kRoundRows,
+    kPeriod,
+    kSlab,
+    kSlabRows,
+    kGivenBatch,
+    kGivenPart,
+    kGivenRow,
+    kGivenColumn,
+    kGivenColumns,
+    kGivenPitch,
+    kRepeats,
+    kLeftOut,
+    kParts,
+    kRowsAcross
+  };
 };
 
 }  // namespace kiln::lower

@@ -130,8 +130,12 @@ void RegionLowering::store_partials(Body& body, E chunk) {
     enter_row(static_cast<int>(i), tile_accs_);
     const E row = row_index();
     for (Reduction& r : reductions_) {
+      if (sweep_ >= 0 && r.place != sweep_) continue;
       const E total = total_of(r);
-      if (i == 0) r.partial[0] = partial_buffer(total.type(), rows_ * chunks_);
+      if (i == 0) {
+        r.partial[0] = partial_buffer(total.type(), rows_ * chunks_);
+        out_.buffers[r.partial[0]].id = static_cast<std::uint32_t>(&r - reductions_.data()) + 1;
+      }
       body.push_back(store(r.partial[0], chunk * n_rows_ + row, total));
     }
   }
@@ -161,6 +165,7 @@ void RegionLowering::build_finish(std::int64_t groups, Groups columns, E block_l
     if (target_.gpu && columns.empty() && !target_.strict) chunk.kind = LoopKind::Vector;
     if (chunk.kind == LoopKind::Serial) chunk.rows = static_cast<std::uint16_t>(s_.rows);
     for (Reduction& r : reductions_) {
+      if (sweep_ >= 0 && r.place != sweep_) continue;
       r.final_acc = static_cast<std::uint32_t>(k_.accs.size());
       k_.accs.push_back(total_decl(r, accs[r.acc]));
       chunk.accs.push_back(r.final_acc);

@@ -1,8 +1,8 @@
 // The state of merging, for the files that implement it: fuse.cpp (the passes and the result, recomputation),
 // fuse_tiled.cpp (what is computed tile by
 // tile), fuse_edges.cpp (which nodes compute, and who reads whom), fuse_groups.cpp (what may merge),
-// fuse_order.cpp (the order of regions, kept while they merge), fuse_products.cpp (what a matrix product
-// takes along).
+// fuse_levels.cpp (the same of values at several places), fuse_order.cpp (the order of regions, kept while
+// they merge), fuse_products.cpp (what a matrix product takes along).
 #pragma once
 
 #include "plan/atoms.h"
@@ -210,7 +210,8 @@ class Fuser {
   Why needs_rows(const Group& a, const Group& b, bool dependent) const;
   Why refuse_nest(const Group& a, const Group& b, const Fit& f);
   bool has_sibling(const Group& a);
-  Why refuse_slab(const Group& a, const Group& b, const Fit& f);
+  Why refuse_slab(const Group& a, const Group& b, const Fit& f, bool siblings = false);
+  bool goes_both_ways(const Group& a, const Group& b, const Fit& f);
   std::int64_t slab_bytes(const Group& a, const Group& b, std::int64_t slab, std::int64_t points) const;
   static bool runs_against(const Group& a, const Group& b) {
     return (a.forwards && b.backwards) || (a.backwards && b.forwards);

@@ -72,6 +72,7 @@ struct Facts {
   int phases = 0;               // dependent reduction levels (0: a map)
   int levels = 1;               // reductions one of the other's results: more than one is a nest
   bool slab = false;            // reductions go along different axes of the whole
+  bool both_ways = false;       // GPU: so do some that are not these, of each element as it is read
   bool scans = false;           // reduced axes are scanned: their order is that of the values
   bool scans_of_scans = false;  // whose totals by chunks are not known before the others have run
   bool in_parts = false;        // a reduction keeps more than a value for each row
@@ -232,12 +233,26 @@ struct SlabFacts {
   std::int64_t rows = 0;    // results that are kept for later sweeps, of a slab
   std::int64_t run = 1;     // adjacent points along which a sweep has its lanes
   int sweeps = 0;
-  std::int64_t held = 0;  // GPU: bytes of what it reads that are its own, each operand's a power of two, …
-  std::int64_t kept = 0;  // … and of those results, each reduction's likewise
+  std::int64_t held = 0;  // GPU: bytes of what it reads that are its own, each operand's a power of two
+  int reductions = 0;
   double prims = 0, bytes = 0;
   NestFacts::Kernel apart[2];
 };
 bool slab_pays(const SlabFacts& facts, const Target& target);
+
+/// Whether a GPU's block has room for a slab and the results of its reductions.
+bool holds_slab(const SlabFacts& facts, const Target& target);
+
+/// Reductions along different axes, none of which depends on another.
+struct BothWays {
+  std::int64_t run = 1;      // adjacent points along which one reduces
+  std::int64_t columns = 1;  // points, but for those that the others reduce, …
+  std::int64_t reduced = 1;  // … which are so many
+  int reductions = 2;
+  NestFacts::Kernel apart[2], together;
+};
+/// Whether one kernel takes less time than two. Not for a CPU, nor for the strict mode.
+bool both_ways_pay(const BothWays& facts, const Target& target);
 
 /// Whether one kernel of both takes no more time than two. Not for the strict mode.
 bool nest_pays(const NestFacts& facts, const Target& target);

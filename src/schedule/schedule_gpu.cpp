@@ -35,12 +35,9 @@ constexpr int kIdleColumn = 32;         // … or which leave lanes of a warp id
 constexpr std::int64_t kFewRows = 512;  // scanned by the largest blocks
 
 constexpr int kFewColumns = 16;          // of a scan, which would leave half of a warp idle
-constexpr int kNarrow = 8;               // threads across columns that are vectors (128 bytes a row), or few
-constexpr int kLeastRows = 8;            // of a part of a team
 constexpr int kMostOfMade = 4;           // parts of one whose elements are made of few
 constexpr std::int64_t kLeastRun = 128;  // bytes that are read from memory as fast as more
 constexpr std::int64_t kMostColumns = 112 << 10;  // bytes of columns that a block keeps to read them again
-constexpr int kColumnRegisters = 40;  // of a thread: loads in flight and accumulators of its columns
 
 /// The team and steps that hold a row in registers; false when it is too long. A row of more than 256 vectors
 /// of one or two operands takes two thirds of its block's places or more: a thread without an element has the
@@ -260,13 +257,6 @@ int threads_across(const Facts& f, std::int64_t vectors, std::int64_t rows, int 
   return !narrow_accesses(f, lanes) || vectors <= kNarrow ? kNarrow
          : vectors <= 2 * kNarrow                         ? 2 * kNarrow
                                                           : 32;
-}
-
-/// Adjacent columns of a thread: as many as its registers have sums and loads in flight for. An element's
-/// loads are kInFlight at a time, so they take a register a byte.
-int column_lanes(const Facts& f, int lanes) {
-  while (lanes > 2 && lanes * (f.kept + f.loaded_bytes) > kColumnRegisters) lanes /= 2;
-  return lanes;
 }
 
 /// Threads across columns of so many vectors, and the parts of the team that share the rows. Accesses to 128
@@ -532,6 +522,7 @@ std::variant<Schedule, std::string> schedule_gpu(const Facts& given, const Targe
   const Extents e = extents_of(f);
   if (f.scans) return schedule_scan(f, t, e, s);
   if (f.phases == 0) return schedule_map(f, t, s, e.kept);
+  if (f.both_ways) return schedule_both_ways(f, t, e, s);
   const bool cut = f.phases == 1 && !f.stores_full;  // may be combined in a second stage
   if (Schedule tiled = s; cut && !f.whole_rows && tile_reduction(f, t, e, tiled)) return tiled;
   if (bunch_rows(f, t, s)) return s;

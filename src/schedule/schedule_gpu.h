@@ -1,5 +1,6 @@
 // What the parts of the schedules for a GPU share: schedule_gpu.cpp has reductions and scans,
-// schedule_gpu_scan.cpp scans in chunks, schedule_gpu_map.cpp maps.
+// schedule_gpu_scan.cpp scans in chunks, schedule_gpu_map.cpp maps, schedule_gpu_both_ways.cpp reductions of
+// rows and columns by one reading.
 #pragma once
 
 #include "schedule/extents.h"
@@ -16,6 +17,17 @@ constexpr int kBusy = 512;          // threads that keep a multiprocessor's load
 constexpr std::int64_t kTile = 64;  // elements each way of a tile in shared memory
 constexpr std::int64_t kShortTile = 16;  // where an axis has no more than that
 constexpr int kBank = 4;                 // bytes of shared memory that a thread reads or writes at once
+
+constexpr int kNarrow = 8;            // threads across columns that are vectors (128 bytes a row), or few
+constexpr int kLeastRows = 8;         // of a part of a team
+constexpr int kColumnRegisters = 40;  // of a thread: loads in flight and accumulators of its columns
+
+/// Adjacent columns of a thread: as many as its registers have sums and loads in flight for. An element's
+/// loads are kInFlight at a time, so they take a register a byte.
+inline int column_lanes(const Facts& f, int lanes) {
+  while (lanes > 2 && lanes * (f.kept + f.loaded_bytes) > kColumnRegisters) lanes /= 2;
+  return lanes;
+}
 
 /// Whether a thread's accesses are short: more of them must be in flight.
 inline bool narrow_accesses(const Facts& f, int lanes) { return lanes * f.widest_bytes < 16; }
@@ -35,6 +47,9 @@ bool split_tiles(const Facts& f, const Target& t, const Extents& e, Schedule& s)
 
 /// Whether a scan is cut into chunks, which then `s` says: a long one beside few others.
 bool chain(const Facts& f, const Target& t, const Extents& e, Schedule& s);
+
+/// Reductions along different axes of each element as it is read (Facts::both_ways).
+Schedule schedule_both_ways(const Facts& f, const Target& t, const Extents& e, Schedule s);
 
 /// Of rows that blocks read again from the second cache: how many blocks run at a time, so that it has the
 /// rows of all; 0: any number.

@@ -125,13 +125,18 @@ Schedule schedule_nest(const Facts& f, const Target& t) {
   return s;
 }
 
+bool holds_slab(const SlabFacts& f, const Target& t) {
+  const std::int64_t results = 8 * std::max<std::int64_t>(64, 2 * f.rows) * f.reductions;
+  return f.held <= held_bytes(t) && results <= kHeldRows;
+}
+
 /// Where a block has the slab on chip, one kernel reads it once. Its sweeps take a multiprocessor about as
 /// long as reading 4 bytes an element; small slabs wait at barriers.
 static bool gpu_slab_pays(const SlabFacts& f, const Target& t) {
   constexpr double kSwept = 2.75;            // elements a nanosecond of a multiprocessor
   constexpr std::int64_t kBlocks = 2;        // of a multiprocessor that keep it busy
   constexpr std::int64_t kLeastSlab = 1024;  // elements
-  if (f.held > held_bytes(t) || f.kept > kHeldRows) return false;
+  if (!holds_slab(f, t)) return false;
   const auto time = [&](double prims, double bytes) {
     return t.launch_ns + std::max(prims / t.prims_per_ns, t.traffic_ns(bytes));
   };

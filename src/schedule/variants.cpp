@@ -434,7 +434,7 @@ ScheduleHook schedule_hook() { return hook.load(std::memory_order_relaxed); }
 
 std::optional<Schedule> varied(std::span<const FusionVariant> variants, const Facts& f, const Target& t,
                                const Schedule& chosen) {
-  if (variants.empty() || chosen.form == Form::Product) return {};
+  if (variants.empty() || chosen.form == Form::Product || f.both_ways) return {};
   if (t.exact && !std::ranges::all_of(variants, [&](FusionVariant v) { return keeps_bits(v, f); })) return {};
   return varied_by(variants, f, t, chosen);
 }

@@ -63,5 +63,20 @@ TEST_F(GpuHeld, Crossed) {
         });
 }
 
+/// Rows and columns by one reading: halves, whole vectors, columns that fill no warp, and maps around.
+TEST_F(GpuHeld, BothWays) {
+  if (!cuda::computes()) GTEST_SKIP() << "kernels do not run on this driver";
+  for (const DType type : {DType::Float32, DType::Float64, DType::BFloat16})
+    for (const Shape& shape : {Shape{333, 333}, Shape{500, 256}, Shape{3000, 41}, Shape{20, 7000}}) {
+      SCOPED_TRACE(shape.str());
+      GpuSame::same([&] {
+        const Tensor x = numbers(shape, type), y = x * x - 2;
+        const Tensor rows = sum(y, 1), columns = sum(y, 0) - max(x, 0), least = min(y, 1);
+        eval(rows, columns, least);
+        return concat({rows, columns, least}, 0);
+      });
+    }
+}
+
 }  // namespace
 }  // namespace kiln

@@ -130,5 +130,65 @@ TEST(InterpretKernel, RunsFinishAfterTheGrid) {
   EXPECT_EQ(out[0], 20);
 }
 
+/// rows[r] = the greatest of row r, columns[c] = the sum of column c, in the order of the columns.
+Kernel both_ways(std::int64_t rows, std::int64_t columns) {
+  constexpr DType i64 = DType::Int64;
+  Kernel k;
+  k.buffers = {
+      {BufferDecl::Role::In, i64, 8}, {BufferDecl::Role::Partial, i64, 8}, {BufferDecl::Role::Out, i64, 8}};
+  k.accs = {{Monoid::Sum, i64}, {Monoid::Max, i64}};
+  k.n_vars = 3;
+  k.threads = {32, 32};
+  const auto konst = [&](std::int64_t v) {
+    return constant_bits(k.pool, i64, static_cast<std::uint64_t>(v));
+  };
+  const E column = leaf(k, Prim::Var, i64, 1), row = leaf(k, Prim::Var, i64, 2);
+  const E x = load(k, 0, row * konst(columns) + column);
+  LoopDecl grid, across, down;
+  grid.kind = LoopKind::Grid;
+  across.kind = LoopKind::Vector;
+  across.var = 1;
+  across.extent = konst(columns).id;
+  down.var = 2;
+  down.extent = konst(rows).id;
+  down.accs = {0};
+  down.body = {{Stmt::Kind::Update, 0, kNoExpr, x.id}, {Stmt::Kind::Across, 1, row.id, x.id, 1}};
+  across.body = {{Stmt::Kind::Loop, 2}, {Stmt::Kind::Store, 2, column.id, leaf(k, Prim::Acc, i64, 0).id}};
+  grid.body = {{Stmt::Kind::Loop, 1}};
+  k.loops = {grid, across, down};
+  k.body = {{Stmt::Kind::Loop, 0}};
+  return k;
+}
+
+TEST(InterpretKernel, ValuesOfAllLanesComeTogether) {
+  const Kernel k = both_ways(2, 3);
+  verify(k);
+  std::vector<std::int64_t> in{5, -7, 1, -3, -4, -2}, rows{9, 9}, columns(3);
+  const std::vector<BufferMemory> buffers{memory_of(in), memory_of(rows), memory_of(columns)};
+  interpret(k, {buffers, {}, {}, {}}, 1);
+  EXPECT_EQ(rows, (std::vector<std::int64_t>{5, -2}));
+  EXPECT_EQ(columns, (std::vector<std::int64_t>{2, -11, -1}));
+}
+
+/// Lanes come together on a GPU, inside a Vector loop, by an accumulator that no loop has; which one is part
+/// of the key.
+TEST(InterpretKernel, LanesComeTogetherWhereThereAreAny) {
+  Kernel k = both_ways(2, 3);
+  const Hash128 key = hash(k);
+  k.accs[1].monoid = Monoid::Min;
+  EXPECT_NE(hash(k), key);
+  k.accs[1].monoid = Monoid::ArgMax;
+  EXPECT_THROW(verify(k), InternalError);
+  k = both_ways(2, 3);
+  k.loops[2].body[1].acc = 0;
+  EXPECT_THROW(verify(k), InternalError);
+  k = both_ways(2, 3);
+  k.threads = {};
+  EXPECT_THROW(verify(k), InternalError);
+  k = both_ways(2, 3);
+  k.loops[1].kind = LoopKind::Serial;
+  EXPECT_THROW(verify(k), InternalError);
+}
+
 }  // namespace
 }  // namespace kiln::kernel

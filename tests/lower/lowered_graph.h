@@ -74,6 +74,13 @@ class LoweredGraph {
     if (empty) return;
     const Lowered l = lower(g_, regions_, r, target);
     forms.push_back(l.form);
+    std::map<std::uint32_t, Bytes> shared;
+    run(l, l.then.empty() ? nullptr : &shared);
+    for (const Lowered& next : l.then) run(next, &shared);
+  }
+
+  /// `shared`: partial results by number, of kernels that follow each other; null: they are the kernel's own.
+  void run(const Lowered& l, std::map<std::uint32_t, Bytes>* shared) {
     text_ += kernel::print(l.kernel);
     kernel::verify(l.kernel);
     std::vector<Bytes> partials;
@@ -84,20 +91,25 @@ class LoweredGraph {
         buffers.emplace_back();
         continue;
       }
-      Bytes& bytes = s.kind == BufferSource::Kind::Partial
-                         ? partials.emplace_back(static_cast<std::size_t>(s.bytes))
-                         : memory_of(s.kind, s.id);
+      Bytes& bytes = s.kind != BufferSource::Kind::Partial ? memory_of(s.kind, s.id)
+                     : shared                              ? (*shared)[s.id]
+                                                           : partials.emplace_back();
+      if (s.kind == BufferSource::Kind::Partial) bytes.resize(static_cast<std::size_t>(s.bytes));
       buffers.push_back({bytes.data() + s.byte_offset, bytes});
     }
     std::vector<std::uint64_t> slots;
     for (std::int32_t s : l.slots) slots.push_back(b_.slots[static_cast<std::size_t>(s)]);
     Bytes scratch(static_cast<std::size_t>(l.scratch_bytes));
     kernel::interpret(l.kernel, {buffers, l.params, slots, scratch}, l.grid, l.finish_grid);
+    const bool across = std::ranges::any_of(l.kernel.loops, [](const kernel::LoopDecl& loop) {
+      return std::ranges::any_of(loop.body,
+                                 [](const kernel::Stmt& s) { return s.kind == kernel::Stmt::Kind::Across; });
+    });
     const bool behind = std::ranges::any_of(l.kernel.loops, [](const kernel::LoopDecl& loop) {
       return loop.kind != kernel::LoopKind::While && !loop.inits.empty();  // the vm has no such scans
     });
     begins_behind |= behind;
-    if (!behind)
+    if (!behind && !across && !shared)  // nor do its lanes come together; it has partial results of its own
       codegen::expect_vm_agrees(l.kernel, {buffers, l.params, slots, scratch}, l.grid, l.finish_grid);
   }
 

@@ -183,6 +183,7 @@ class LoopWalk {
         continue;
       }
       if (s.kind == Stmt::Kind::Update) update(s);
+      facts_.preludes.reduce |= s.kind == Stmt::Kind::Across;
       if (at_.lanes_depth() > 0 && lanes_ > 1) on_lanes(s);
     }
   }
@@ -231,6 +232,8 @@ class LoopWalk {
     lane(s.value);
     if (s.kind == Stmt::Kind::Update) {
       if (s.index != kNoExpr) lane(s.index);
+    } else if (s.kind == Stmt::Kind::Across) {
+      return;  // its place is no lane's
     } else if (k_.buffers[s.target].role == BufferDecl::Role::Scratch && k_.buffers[s.target].shared == 0) {
       return;  // a register has no index
     } else if (whole(s.target, s.index)) {

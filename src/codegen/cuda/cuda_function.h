@@ -10,7 +10,7 @@
 //
 // The class is implemented by topic: cuda_c.cpp (the file), cuda_loops.cpp, cuda_cut.cpp, cuda_values.cpp,
 // cuda_memory.cpp, cuda_together.cpp, cuda_windows.cpp, cuda_accumulators.cpp, cuda_relative.cpp,
-// cuda_running.cpp, cuda_chain.cpp.
+// cuda_running.cpp, cuda_chain.cpp, cuda_across.cpp.
 #pragma once
 
 #include "codegen/cuda/cuda_expr.h"
@@ -252,6 +252,19 @@ class CudaEmitter {
   void end_accs(const LoopDecl& l);
   std::string combine_lanes(const AccDecl& a, const std::string& name, int first, int count) const;
 
+  // ---- values that come together across the threads of a part of the team
+  /// A statement that stores them, and the array of what a thread has of the rows at hand.
+  struct Across {
+    const Stmt* statement;
+    std::string name;
+  };
+  bool crosses(const LoopDecl& l) const, holds_across(const LoopDecl& l) const;
+  int rows_across(bool in_flight, int at_once) const;
+  void across(const Stmt& st);
+  std::string begin_across(const std::vector<Across>& all, int batch) const;
+  std::string end_across(const LoopDecl& l, const std::vector<Across>& all, int batch,
+                         const std::string& base, const std::string& end);
+
   // ---- accumulators that are read inside their loops
   bool is_scan(std::uint32_t acc) const { return facts_.is_scan(k_, acc); }
   bool scans(const LoopDecl& l) const;
@@ -286,7 +299,7 @@ class CudaEmitter {
   void finish(const std::string& item, const std::string& items);
   void serial_loop(const LoopDecl& l, const std::string& extent);
   std::string in_batches(const LoopDecl& l, const std::string& first, const std::string& end,
-                         const Stage& ahead, const std::string& body);
+                         const Stage& ahead, const std::string& body, int batch);
   std::string by_vectors(const LoopDecl& l, const std::string& first, const std::string& end,
                          const Together& loads, const Stage& ahead, const std::string& body);
   int registers_of_accs() const, steps_of_scan(const LoopDecl& l) const;
@@ -380,6 +393,7 @@ class CudaEmitter {
   Stage stage_;
   Together together_;
   Gathering gathering_;
+  std::vector<Across> across_;            // of the innermost loop
   std::vector<Kept> kept_;                // by the loops of the vector at hand
   const LoopDecl* writes_out_ = nullptr;  // the loop that is being written out
   // Tested runs: values that are the same in all of the run at hand, in the order in which that is found out,

@@ -49,14 +49,14 @@ bool CudaEmitter::meets(const LoopDecl& l) const {
 std::string CudaEmitter::marks_of(const Stmt& s) const {
   using kernel::Mark;
   if (!marked_) return {};
-  const auto of = s.kind == Stmt::Kind::Store ? Mark::Of::Store : Mark::Of::Update;
+  const auto of = s.kind == Stmt::Kind::Update ? Mark::Of::Update : Mark::Of::Store;
   return kernel::word_of({of, s.target}) + kernel::word_of({Mark::Of::Expression, s.value});
 }
 
 void CudaEmitter::statements(std::span<const Stmt> list) {
   for (const Stmt& s : list) {
     statement_ = marks_of(s);
-    s.kind == Stmt::Kind::Store ? store(s) : update(s);
+    s.kind == Stmt::Kind::Store ? store(s) : s.kind == Stmt::Kind::Across ? across(s) : update(s);
     statement_.clear();
   }
 }
@@ -229,15 +229,17 @@ void CudaEmitter::serial_loop(const LoopDecl& l, const std::string& extent) {
     once_ = false;
   }
   // A tile's results take the registers that loads ahead would, and time enough for the next loads.
-  const bool in_flight = unrolls(k_, l), tile = l.body.size() >= kTile, words = goes_by_words(l),
-             staged = in_flight && !tile && at_.lanes_depth() > 0 && stage_.steps < 2 && !words;
+  const bool in_flight = unrolls(k_, l), crosses = this->crosses(l),
+             tile = l.body.size() >= kTile && !crosses, words = goes_by_words(l),
+             staged = (in_flight || crosses) && !tile && at_.lanes_depth() > 0 && stage_.steps < 2 && !words;
   const Stage around = std::exchange(stage_, {});
   const double bytes = lanes_ * bytes_a_step(l);
   const bool scalars = lanes_ == 1 && at_.lanes_depth() > 0,
              copies = scalars && l.rows > 1 && fills_shared(l);  // and computes nothing
-  const int batch = iterations_at_once(l, bytes, scalars, copies);
+  const int at_once = iterations_at_once(l, bytes, scalars, copies),
+            batch = crosses ? rows_across(in_flight, at_once) : at_once;
   // Single elements are loaded ahead where all are: some of them would only take registers.
-  const bool elements = copies || (scalars && l.rows == 1 && batch * bytes <= 4 * kAhead);
+  const bool elements = copies || (scalars && (l.rows == 1 || crosses) && batch * bytes <= 4 * kAhead);
   open_scope(l, i);
   const Together outside = std::exchange(together_, {});
   if (staged) stage_ = {depth(), batch, elements ? kAhead : 0, {}, {}, {}};
@@ -255,7 +257,7 @@ void CudaEmitter::serial_loop(const LoopDecl& l, const std::string& extent) {
   once_ = once;
   if (along && (words || !loads.loaded.empty())) {
     here().text += by_vectors(l, first, end, loads, ahead, body);
-  } else if (ahead.loaded.empty() && !gathered) {
+  } else if (ahead.loaded.empty() && !gathered && !crosses) {
     if (in_flight) line(cat("#pragma unroll ", scalars ? batch : kUnrolled));
     keeps_loads_ |= in_flight && scalars && l.rows > 1;
     line(cat("for (", index_type(), ' ', i, " = ", first, "; ", i, " < ", end, "; ", i, " += ", l.rows,
@@ -263,7 +265,7 @@ void CudaEmitter::serial_loop(const LoopDecl& l, const std::string& extent) {
     here().text += body;
     line("}");
   } else {
-    here().text += in_batches(l, first, end, ahead, body);
+    here().text += in_batches(l, first, end, ahead, body, batch);
   }
   if (at_.lanes_depth() == 0) {
     width_ = width;
@@ -281,10 +283,11 @@ int CudaEmitter::registers_of_accs() const {
 /// A serial loop by several iterations at a time, all of whose loads come first. Only the last ones ask which
 /// are there.
 std::string CudaEmitter::in_batches(const LoopDecl& l, const std::string& first, const std::string& end,
-                                    const Stage& ahead, const std::string& body) {
+                                    const Stage& ahead, const std::string& body, int at_once) {
   keeps_loads_ = true;
   const Gathering all = std::exchange(gathering_, {});
-  const int batch = std::max(ahead.steps, all.steps);
+  const std::vector<Across> rows = std::exchange(across_, {});
+  const int batch = rows.empty() ? std::max(ahead.steps, all.steps) : at_once;
   const std::string base = fresh("b"), i = cat('i', l.var);
   const auto each = [&](const std::string& text, bool asks) {
     std::string out = cat("#pragma unroll\nfor (int k = 0; k < ", batch, "; ++k) {\n");
@@ -295,7 +298,8 @@ std::string CudaEmitter::in_batches(const LoopDecl& l, const std::string& first,
     std::string loads;
     for (const Stage::Level& level : ahead.levels)
       if (!level.text.empty()) loads += each(level.text, asks);
-    return ahead.declarations() + loads + gathering(all, each(body, asks)) + "}\n";
+    return ahead.declarations() + begin_across(rows, batch) + loads + gathering(all, each(body, asks)) +
+           end_across(l, rows, batch, base, end) + "}\n";
   };
   std::string out = cat(index_type(), ' ', base, " = ", first, ";\n");
   out += cat("for (; ", base, " + ", (batch - 1) * l.rows, " < ", end, "; ", base, " += ", batch * l.rows,
@@ -323,11 +327,11 @@ void CudaEmitter::vector_loop(const LoopDecl& l, const std::string& extent) {
   if (scans(l)) {
     KILN_CHECK_THAT(!ragged, "a scan along cut vectors");
     here().text += steps_ > 0 ? scanning_steps(l, extent) : scanning(l, extent);
-  } else if (rows > 1) {
+  } else if (rows > 1 || crosses(l)) {
     KILN_CHECK_THAT(steps_ == 1, "columns of unknown number");
     deal(rows);
     once_ = true;
-    skips_ = !ragged;
+    skips_ = !ragged && !crosses(l);
     here().text += steps(l, Reach::Masked);  // all threads meet where the rows come together
     once_ = skips_ = false;
     width_ = width;

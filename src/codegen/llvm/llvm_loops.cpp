@@ -5,6 +5,8 @@
 // made again the last vector begins early instead, and the body is emitted once without masks.
 #include "codegen/llvm/llvm_function.h"
 
+#include "support/check.h"
+
 #include <llvm/IR/InlineAsm.h>
 
 #include <algorithm>
@@ -37,6 +39,7 @@ void FunctionEmitter::block(const std::vector<Stmt>& body) {
         store(s, std::span(body).subspan(i + 1));
         break;
       }
+      case Stmt::Kind::Across: KILN_CHECK_THAT(false, "values of lanes come together on a GPU alone"); break;
     }
   }
 }

@@ -205,6 +205,7 @@ void Translator::block(const std::vector<Stmt>& body) {
       case Stmt::Kind::Loop: loop(k_.loops[s.target]); break;
       case Stmt::Kind::Update: update(s); break;
       case Stmt::Kind::Store: store(s); break;
+      case Stmt::Kind::Across: KILN_CHECK_THAT(false, "values of lanes come together on a GPU alone"); break;
     }
   }
 }
