@@ -135,6 +135,8 @@ bool Fuser::goes_both_ways(const Group& a, const Group& b, const Fit& f) {
   s.columns = space.points(column);
   s.reduced = space.points(all) / s.columns;
   s.reductions = a.reductions + b.reductions;
+  for (const NodeId n : inputs_of(a, b))
+    if (g_[n].numel >= space.points(all)) s.bytes = std::min(s.bytes, size_of(g_[n].dtype));
   const double cost[2] = {a.cost * static_cast<double>(a.points), b.cost * static_cast<double>(b.points)};
   s.apart[0] = {cost[0], bytes_moved({&a})};
   s.apart[1] = {cost[1], bytes_moved({&b})};

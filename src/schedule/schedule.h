@@ -248,6 +248,7 @@ struct BothWays {
   std::int64_t run = 1;      // adjacent points along which one reduces
   std::int64_t columns = 1;  // points, but for those that the others reduce, …
   std::int64_t reduced = 1;  // … which are so many
+  std::int64_t bytes = 4;    // of an element that is read, the fewest
   int reductions = 2;
   NestFacts::Kernel apart[2], together;
 };

@@ -12,6 +12,8 @@ bool both_ways_pay(const BothWays& f, const Target& t) {
   constexpr std::int64_t kAcross = 64;        // elements of which a partial result is left, along rows …
   constexpr double kPart = 8;                 // … whose bytes are written and read
   if (!t.gpu || t.strict || f.run < kLeastRun || f.reduced < kLeastReduced) return false;
+  // Lanes that have an element or two each of halves come together as often as those that have vectors.
+  if (f.bytes < 4 && f.run * f.bytes % 16 != 0) return false;
   const auto time = [&](const NestFacts::Kernel& k) {
     return t.launch_ns + std::max(k.prims / t.prims_per_ns, t.traffic_ns(k.bytes));
   };
