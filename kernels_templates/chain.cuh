@@ -16,16 +16,13 @@ struct Plain {
   static __device__ __forceinline__ T show(T x) { return x; }
 };
 
-/// Takes the next turn, for the first thread of the block; share_turn() gives it to the others.
-__device__ __forceinline__ unsigned int take_turn(unsigned int* counters) {
-  return threadIdx.x == 0 ? atomicAdd(counters, 1u) : 0u;
-}
-__device__ __forceinline__ unsigned int share_turn(unsigned int turn) {
-  __shared__ unsigned int shared;
+/// The next turn, for all threads of the block.
+__device__ __forceinline__ unsigned int next_turn(unsigned int* counters) {
+  __shared__ unsigned int turn;
   __syncthreads();
-  if (threadIdx.x == 0) shared = turn;
+  if (threadIdx.x == 0) turn = atomicAdd(counters, 1u);
   __syncthreads();
-  return shared;
+  return turn;
 }
 
 template <class T>
@@ -194,14 +191,6 @@ struct ColumnTotals {
     for (int v = 0; v < Lanes; ++v) out[v] = Op::show(Op::of(inside[v], Op::of(earlier[v], x[v])));
   }
 };
-
-/// Brings what a load will read into the second cache.
-template <int N, class T>
-__device__ __forceinline__ void fetch(const T* p) {
-#ifndef KILN_FAKE_DEVICE
-  asm volatile("prefetch.global.L2 [%0];" ::"l"(p));
-#endif
-}
 
 /// At the end of a block; the last one leaves the counters as it found them.
 __device__ __forceinline__ void leave_chain(unsigned int* counters, unsigned int count) {

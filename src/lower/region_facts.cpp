@@ -203,6 +203,8 @@ void RegionLowering::measure() {
 
 // ---- schedule ----
 
+constexpr int kScannedParts = 2;  // registers of a logcumsumexp
+
 schedule::Facts RegionLowering::facts(std::span<const schedule::Facts::Axis> axes) {
   schedule::Facts f;
   f.axes = axes;
@@ -217,6 +219,8 @@ schedule::Facts RegionLowering::facts(std::span<const schedule::Facts::Axis> axe
     f.in_parts |= ir::info(op_of(r)).fold == ir::Fold::LogAddExp && !may_read_twice(r);
     f.read_twice += may_read_twice(r);
   }
+  for (const Scan& s : scans_)
+    if (ir::info(g_[p_.entries[s.entry].node].op).fold == ir::Fold::LogAddExp) f.kept += kScannedParts;
   for (const LoopRun& run : p_.loops) f.states = std::max(f.states, static_cast<int>(run.states.size()));
   f.prims = static_cast<int>(prims_);
   f.row_prims = static_cast<int>(row_prims());

@@ -20,8 +20,10 @@ constexpr int kThreads = 512;  // of a block where they are longer: its turns ar
 bool chain_columns(const Facts& f, const Target& t, const Extents& e, Schedule& s) {
   const std::int64_t across = f.axes.back().extent;
   const int lanes = lanes_of_tile(across, s.lanes);
-  if (lanes == 0 || e.reduced < kLeastChainedRows || e.kept / s.lanes >= std::int64_t{kBusy} * t.threads)
-    return false;
+  // Chunks of a logcumsumexp take as long for their totals as for their scans.
+  const bool busy = f.kept > 0 ? e.kept >= kFewScansOfParts * t.threads
+                               : e.kept / s.lanes >= std::int64_t{kBusy} * t.threads;
+  if (lanes == 0 || busy || e.reduced < kLeastChainedRows) return false;
   s.form = Form::Chain;
   s.lanes = lanes;
   s.steps = 1;

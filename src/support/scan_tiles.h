@@ -7,6 +7,7 @@
 namespace kiln {
 
 constexpr std::int64_t kLeastChainedRows = 256;  // fewer are scanned by a thread one after the other
+constexpr std::int64_t kFewScansOfParts = 64;    // for each multiprocessor, of what keeps several values
 
 /// Adjacent columns of a thread, `vector` or that halved, so that three quarters of the tiles of `across`
 /// columns are columns; 0: there are too few.

@@ -57,7 +57,7 @@ bool CudaEmitter::same_chunk(std::uint64_t a, std::uint64_t b) const {
 }
 
 /// Turns of blocks: each warp finds the total of its item, the block what comes before them, then each warp
-/// scans its item. A block takes its next turn late: others wait for the turns that were given out.
+/// scans its item. A block takes its next turn last: others wait for the turns that were given out.
 void CudaEmitter::chain() {
   KILN_CHECK_THAT(team_ == 32 && k_.threads.block > team_, "a chain that is not of warps");
   keeps_loads_ = true;
@@ -70,57 +70,17 @@ void CudaEmitter::chain() {
     block(first_loop(k_, section).body);
     return close_scope();
   };
-  const auto places = [&](const char* turn) {
-    return cat("const ", type, ' ', first, " = ", type, '(', turn, ") * ", warps, ", ", item, " = ", first,
-               " + ", type, "(threadIdx.x / 32);\n");
-  };
   begins_chunk_ = true;
-  std::string body = part(k_.body);
+  const std::string body = part(k_.body);
   begins_chunk_ = false;
-  const std::string ahead = fetches(body);
-  if (const std::size_t mark = body.find(kLoaded); mark != std::string::npos)
-    body.erase(mark, std::string(kLoaded).size());
   const Links link = links(first, turns);
-  line("unsigned int turn = share_turn(take_turn(arrivals));");
-  line(cat("while (turn < (unsigned int)", turns, ") {"));
-  here().text += cat(places("turn"), held_arrays_, link.totals, body, link.tell);
-  // Of the turn that is most likely this block's next one.
-  if (!ahead.empty())
-    here().text += cat("if (turn + gridDim.x < (unsigned int)", turns, ") {\n", places("turn + gridDim.x"),
-                       ahead, "}\n");
-  here().text += cat(link.hear, "const unsigned int next = take_turn(arrivals);\n", part(k_.second),
-                     "turn = share_turn(next);\n");
+  const std::string second = part(k_.second);
+  line(cat("for (unsigned int turn; (turn = next_turn(arrivals)) < (unsigned int)", turns, ";) {"));
+  line(cat("const ", type, ' ', first, " = ", type, "(turn) * ", warps, ", ", item, " = ", first, " + ", type,
+           "(threadIdx.x / 32);"));
+  here().text += cat(held_arrays_, link.totals, body, link.tell, link.hear, second);
   line("}");
   line(cat("leave_chain(arrivals, 2 + ", words_of(k_), " * ", turns, ");"));
-}
-
-/// The body section up to where what it holds is loaded, with a fetch for each of these loads; empty where
-/// their places are loaded, too.
-std::string CudaEmitter::fetches(const std::string& body) const {
-  const std::size_t all = body.find(kLoaded);
-  if (all == std::string::npos) return {};
-  std::string out;
-  std::ptrdiff_t open = 0;
-  for (std::size_t at = 0; at < all;) {
-    const std::size_t end = body.find('\n', at);
-    std::string text = body.substr(at, end - at);
-    at = end + 1;
-    for (const Kept& k : kept_) {
-      const std::string head = k.name + "[k] = ";
-      if (!text.starts_with(head)) continue;
-      const std::string loaded = text.substr(head.size());
-      if (loaded.starts_with("load<"))
-        text = "fetch" + loaded.substr(4);
-      else if (loaded.ends_with("];"))
-        text = cat("fetch<1>(&", loaded.substr(0, loaded.size() - 1), ");");
-      else
-        return {};
-    }
-    open += std::ranges::count(text, '{') - std::ranges::count(text, '}');
-    out += text + "\n";
-  }
-  for (; open > 0; --open) out += "}\n";
-  return out;
 }
 
 /// How totals are handed on, of each scan by its own words.

@@ -289,8 +289,6 @@ class CudaEmitter {
   struct Links {
     std::string totals, tell, hear;  // a turn's totals, and how they are told and heard
   };
-  static constexpr const char* kLoaded = "// loaded\n";  // in the text: what a chunk holds has been loaded
-  std::string fetches(const std::string& body) const;
   Links links(const std::string& first, const std::string& turns);
   std::string chained(std::uint64_t buffer, bool on_lane) const;
   bool same_chunk(std::uint64_t a, std::uint64_t b) const;

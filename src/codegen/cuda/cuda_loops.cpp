@@ -561,7 +561,6 @@ std::string CudaEmitter::steps(const LoopDecl& l, Reach reach, const std::string
   (begins_chunk_ ? held_arrays_ : staged) += all.declarations();
   for (const Stage::Level& level : all.levels)
     if (!level.text.empty()) staged += wrap(level.text);
-  if (begins_chunk_ && all.levels.size() == 1) staged += kLoaded;
   const std::string rest = gathering(gathered, wrap(body));
   return steps_ > 1 ? staged + rest : cat("{\n", rest, "}\n");
 }

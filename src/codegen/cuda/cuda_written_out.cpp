@@ -53,7 +53,6 @@ void CudaEmitter::written_out(const LoopDecl& l, const std::string& extent) {
   (begins_chunk_ ? held_arrays_ : here().text) += ahead.declarations();
   for (const Stage::Level& level : ahead.levels)
     if (!level.text.empty()) here().text += each(level.text);
-  if (begins_chunk_ && ahead.levels.size() == 1) here().text += kLoaded;
   here().text += gathering(all, each(body));
 }
 
