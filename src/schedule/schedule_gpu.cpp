@@ -277,7 +277,8 @@ int share_rows(const Facts& f, const Target& t, std::int64_t vectors, std::int64
   // (A loop need not end for the lanes of columns that are not there where threads share nothing.)
   const bool alone = f.states > 0 || (s.lanes > 1 && rows < s.rows);
   const bool wide = 4 * vectors >= 3 * 32;  // few lanes of a warp have no column
-  if (f.loaded_bytes == 0 && !f.jumps && f.states == 0 && wide && busy(kMostOfMade)) {
+  const bool made = f.loaded_bytes == 0 && !f.jumps && f.states == 0 && rows >= 2 * kLeastRows;
+  if (made && wide && busy(kMostOfMade)) {
     // A thread waits for no element of its own, so parts are no more than keep multiprocessors busy.
     s.rows = 1;
     while (!busy(s.rows) && rows >= 2 * s.rows * std::int64_t{kLeastRows}) s.rows *= 2;
