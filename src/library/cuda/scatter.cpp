@@ -215,6 +215,9 @@ struct Writer {
                        blocks = kManyBlocks * sms;
     while (s.log_team < 5 && std::int64_t{1} << s.log_team < lanes) ++s.log_team;
     s.few = few_values(s.rows << s.log_team, sms);
+    while (s.log_team < kLogBlock && std::int64_t{1} << s.log_team < lanes &&
+           s.rows << s.log_team < kBusy * sms)
+      ++s.log_team;  // few rows, which would take long one part after the other
     const std::int64_t most = ceil_div(s.count, s.few + 1);
     const std::int64_t wanted = ceil_div(blocks, std::min(s.rows, most));  // parts of a row's columns
     s.chunks = static_cast<std::int32_t>(

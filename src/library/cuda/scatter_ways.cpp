@@ -110,9 +110,10 @@ bool adds_rows(const Scatter& call, std::uint64_t l2_bytes) {
   // listed.
   if (is_half(call.dtype) && width >= kLongHalves && s.rows <= kFewRows && column_bytes(s, 1) > kColumnBytes)
     return false;
-  // Rows that are listed are read by elements where they are no vectors.
+  // Rows that are listed are read by elements where they are no vectors, and in parts of lines.
   const std::int64_t row_bytes = width * size_of(call.dtype), room = static_cast<std::int64_t>(l2_bytes) / 4;
-  const bool slowly_listed = row_bytes <= kShortRow || row_bytes % kVectorBytes != 0;
+  const bool slowly_listed =
+      row_bytes <= (is_half(call.dtype) ? kShortRow : kWideRow - 1) || row_bytes % kVectorBytes != 0;
   return s.count >= kFewestPrivately && 2 * s.count >= s.rows && s.count * s.vectors < kMostVectors &&
          s.bytes() <= (width == 3      ? 2
                        : slowly_listed ? 3

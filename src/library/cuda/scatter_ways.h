@@ -116,6 +116,8 @@ constexpr std::int64_t kFewValues =
 constexpr std::int64_t kFewRows = 8192;   // … of more rows than a block has in shared memory: the kernels'
 constexpr std::int64_t kCounting = 1024;  // threads of such a block: the kernels'
 constexpr int kManyBlocks = 8;            // a multiprocessor, of rows with many values
+constexpr int kLogBlock = 8;              // threads of a block, of which a team has all at most
+constexpr std::int64_t kBusy = 2048;      // threads of a multiprocessor, which teams are enlarged for
 constexpr std::int64_t kLeastVectors = 4, kLeastElements = 8;  // of a row's columns that such a block has
 constexpr std::int64_t kListed = 1024;  // rows whose places in the list a block finds: the kernels'
 

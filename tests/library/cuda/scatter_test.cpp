@@ -374,9 +374,11 @@ TEST(ScatterWays, ManyRowsOfThreeMeetInTheResult) {
   EXPECT_EQ(way(1198372, 7), Way::Summed);
 }
 
-/// Rows that are no vectors are listed only where their sums would leave the second cache.
+/// Rows that are no vectors, or of parts of a line, are listed only where their sums would leave the second
+/// cache.
 TEST(ScatterWays, RowsOfOddLengthMeetInTheSecondCache) {
   EXPECT_EQ(way(270600, 31), Way::Summed);
+  EXPECT_EQ(way(349525, 24), Way::Summed);
   EXPECT_EQ(way(262144, 32), Way::Listed);
   EXPECT_EQ(way(541200, 31), Way::Listed);
 }
