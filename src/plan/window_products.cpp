@@ -18,6 +18,7 @@ constexpr std::int64_t kHalf = 2;
 /// Lines beside windows from which on a library is as fast although it reads windows that were stored. Its
 /// float64 takes tensor cores.
 constexpr std::int64_t kMostBeside = 192, kMostBesideDouble = 64, kMostBesideStrips = 96;
+constexpr std::int64_t kLongRow = 5;   // elements of a window: product_strips takes such rows
 constexpr std::int64_t kPlanned = 64;  // alignment of memory that a plan allocates
 constexpr std::int64_t kMostElements = std::int64_t{1} << 31;
 constexpr std::int64_t kFewPoints = 16, kManyChannels = 32, kManyBeside = 32;
@@ -123,7 +124,8 @@ std::optional<WindowView> windows_of(const Graph& g, NodeId id) {
       continue;
     std::optional<WindowView> v = window_view(g, id, which, WindowChannels::Any);
     if (!v || !has_usual_extents(*v, kSpared)) continue;
-    if (!doubles || beside <= kMostBesideDouble || (v->axes[0].taps > 1 && v->channel_stride > 1)) return v;
+    if (!doubles || beside <= kMostBesideDouble || (v->axes[0].taps >= kLongRow && v->channel_stride > 1))
+      return v;
   }
   return windows_of_matrix(g, id);
 }

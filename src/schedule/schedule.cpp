@@ -48,10 +48,8 @@ constexpr std::int64_t kLongStripe = 32;       // … or scanned, or where what 
 constexpr int kKeptInStripes = 2;              // registers that the reductions of a column take, at most
 constexpr std::int64_t kMostColumns = 32;      // times the lanes
 constexpr std::int64_t kManyColumns = 4096;    // points of kept axes that share the lanes: enough
-constexpr std::int64_t kChainChunk =
-    32768;                               // elements of a scan's chunk, read twice: within the second cache
-constexpr std::int64_t kMostSlab = 256;  // elements behind a lane of a bunch
-constexpr std::int64_t kShortSlab = 16;  // … of which a grid item has more
+constexpr std::int64_t kChainChunk = 32768;    // elements of a scan, read twice: within the second cache
+constexpr std::int64_t kMostSlab = 256, kShortSlab = 16;          // elements behind a lane of a bunch; short
 constexpr std::int64_t kSlabsBunch = 64, kShortSlabsBunch = 256;  // lanes of a grid item
 constexpr std::int64_t kBunchBytes = 96 << 10;  // of all tiles of such an item: little of the second cache
 constexpr std::int64_t kBatchBytes = 32 << 10;  // of a batch of rows: most of the first cache
@@ -461,9 +459,7 @@ bool tile_rows(const Facts& f, const Target& t, int lanes, const Extents& e, Sch
   constexpr int kItems = 2;  // of a thread, at least
   const bool near = f.phases > 1 && e.reduced * f.loaded_bytes <= t.l2_bytes / 2;
   if (f.repeated < 0 || f.rows_alone || near || f.stores_full || e.reduced_axes > 1 || f.in_parts ||
-      f.read_twice > 0 || f.states > 0)
-    return false;
-  if (f.axes[static_cast<std::size_t>(f.repeated)].extent < kPairRows ||
+      f.read_twice > 0 || f.states > 0 || f.axes[static_cast<std::size_t>(f.repeated)].extent < kPairRows ||
       e.kept < std::int64_t{kItems} * t.threads * kPairRows)
     return false;
   s.form = Form::Rows;

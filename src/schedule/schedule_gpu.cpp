@@ -34,9 +34,9 @@ constexpr int kShortColumn = 64;        // the same of columns, few of which are
 constexpr int kIdleColumn = 32;         // … or which leave lanes of a warp idle
 constexpr std::int64_t kFewRows = 512;  // scanned by the largest blocks
 
-constexpr int kFewColumns = 16;          // of a scan, which would leave half of a warp idle
-constexpr int kMostOfMade = 4;           // parts of one whose elements are made of few
-constexpr std::int64_t kLeastRun = 128;  // bytes that are read from memory as fast as more
+constexpr int kFewColumns = 16;                   // of a scan, which would leave half of a warp idle
+constexpr int kMostOfMade = 4;                    // parts of one whose elements are made of few
+constexpr std::int64_t kLeastRun = 128;           // bytes that are read from memory as fast as more
 constexpr std::int64_t kMostColumns = 112 << 10;  // bytes of columns that a block keeps to read them again
 
 /// The team and steps that hold a row in registers; false when it is too long. A row of more than 256 vectors

@@ -89,7 +89,8 @@ class Splitter {
   bool is_chained(const Scanned& s, std::int64_t extent, std::int64_t across) const {
     constexpr std::int64_t kOfMultiprocessor = 1024;  // of the scans that are wanted
     const bool parts = ir::info(s.op).fold == ir::Fold::LogAddExp;
-    if (parts && g_[s.of].numel / extent * kOfMultiprocessor >= kFewScansOfParts * costs_.wanted) return false;
+    if (parts && g_[s.of].numel / extent * kOfMultiprocessor >= kFewScansOfParts * costs_.wanted)
+      return false;
     return extent >= kLeastChainedRows && across * size_of(s.dtype) >= kLine && lanes_of_tile(across, 1) > 0;
   }
 

@@ -231,7 +231,8 @@ TEST_F(GpuWindows, WithChannelsApartAreReadInStrips) {
       SCOPED_TRACE(::testing::Message() << name(type) << ' ' << c.x << " conv " << c.weight);
       if (is_half(type) && c.x[1] % 8 == 0) continue;  // is turned
       const Tensor x = halves(c.x, 0, type), filters = halves(c.weight, 1, type);
-      expect_launches([&] { return nn::conv(x, filters, {}, c.options) * 0.5; }, c.options.groups == 1);
+      expect_launches([&] { return nn::conv(x, filters, {}, c.options) * 0.5; },
+                      c.options.groups == 1 && !(type == DType::Float64 && c.weight[0] > 64));
     }
 }
 
