@@ -281,18 +281,27 @@ __device__ __forceinline__ void finish_strips(const Args& args, const Sum (&sums
   }
 }
 
+/// A thread's strip of the tile, and its place; those that are not there do as the first one.
+struct OwnStrip {
+  int team, x, y, image, segment;
+  bool there;
+  __device__ __forceinline__ OwnStrip(const Windows& w, const Sizes& s) {
+    const int strip = threadIdx.x % kStrips, row = divide(strip, w.strips_x);
+    team = threadIdx.x / kStrips;
+    x = strip - row * w.strips_x;
+    image = divide(row, w.strips_y);
+    y = row - image * w.strips_y;
+    there = image < w.strips_images;
+    segment = there ? ((image * s.rows + y * w.step[1]) * w.strips_x + x) * kPitch : 0;
+  }
+};
+
 __device__ __forceinline__ void run_product(const Args& args) {
   const Windows& w = args.windows;
   const Product& p = args.product;
   const Sizes s(w);
   const uint32 shared = shared_base();
-  // a strip of the tile, and its place; those that are not there do as the first one
-  const int strip = threadIdx.x % kStrips, team = threadIdx.x / kStrips;
-  const int row = divide(strip, w.strips_x), x = strip - row * w.strips_x, image = divide(row, w.strips_y),
-            y = row - image * w.strips_y;
-  const bool mine = image < w.strips_images;
-  const int segment = mine ? ((image * s.rows + y * w.step[1]) * w.strips_x + x) * kPitch : 0;
-
+  const OwnStrip own(w, s);
   const auto prepare = [&](const StripPlace& place) {
     make_table(w, s, place);
     clear(w, s);
@@ -324,15 +333,15 @@ __device__ __forceinline__ void run_product(const Args& args) {
       copies_wait<0>();
       __syncthreads();
       if (channel + w.depth < w.channels) start(place, next);
-      multiply_stage(sums, w, s, now + segment, now + w.depth * s.plane + team * (kBeside * kBytes));
+      multiply_stage(sums, w, s, now + own.segment, now + w.depth * s.plane + own.team * (kBeside * kBytes));
       const uint32 then = now;
       now = next;
       next = then;
     }
-    const int first = (place.x + x) * kEach;
-    const bool there = mine && image < place.images && place.y + y < w.count[1];
-    const Results results = {place.image + image, (place.y + y) * w.count[0] + first,
-                             there ? w.count[0] - first : 0, place.beside + team * kBeside};
+    const int first = (place.x + own.x) * kEach;
+    const bool there = own.there && own.image < place.images && place.y + own.y < w.count[1];
+    const Results results = {place.image + own.image, (place.y + own.y) * w.count[0] + first,
+                             there ? w.count[0] - first : 0, place.beside + own.team * kBeside};
     tile += gridDim.x;
     if (tile < w.tiles) {
       __syncthreads();

@@ -182,12 +182,14 @@ int width_of_strip(const WindowView& v, bool doubles, int most) {
 }
 
 bool takes_strips(const plan::Graph& g, plan::NodeId product, const WindowView& v) {
-  constexpr std::int64_t kFewWindows = 4, kMostTerms = 64, kLongRow = 5, kFewFilters = 8;
+  constexpr std::int64_t kFewWindows = 4, kMostTerms = 64, kLongRow = 5, kFewFilters = 8, kFewOfHalves = 16;
   const WindowView::Axis& x = v.axes[0];
   const bool apart = v.channels_outer || v.channel_stride != 1 || v.channels == 1;
   const ir::GraphNode& n = g[product];
-  // Of short rows beside more filters, smaller tiles are as fast.
-  const bool shares = is_half(n.dtype) || x.taps >= kLongRow || n.dims[n.dims.size() - 2] <= kFewFilters;
+  // Of short rows beside more filters, smaller tiles are as fast; of halves they are faster.
+  const std::int64_t filters = n.dims[n.dims.size() - 2];
+  const bool shares =
+      is_half(n.dtype) ? filters <= kFewOfHalves : x.taps >= kLongRow || filters <= kFewFilters;
   return v.operand == 1 && shares && apart && is_float(n.dtype) && v.axes.size() <= 2 && x.stride == 1 &&
          x.step <= 2 && x.taps > 1 && x.count >= kFewWindows && reach_of(v, 4) <= kMostReach &&
          v.taps() <= kMostTerms && (v.images_are_batch || v.images == 1);

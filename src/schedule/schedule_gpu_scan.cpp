@@ -13,8 +13,8 @@ constexpr int kChains = 2, kChainsByElements = 3;  // rows for each multiprocess
 constexpr int kChunkSteps = 8, kChunkElements = 16;  // of a thread: vectors, or elements one by one
 constexpr int kChunkRegisters = 32;                  // of a thread for elements of its columns
 constexpr int kMostRows = 16, kLeastRows = 4;        // of a thread's columns
-constexpr std::int64_t kLongColumns = 1024, kLongRows = 1 << 18;  // elements
-constexpr int kThreads = 512;  // of a block where they are longer: its turns are fewer
+constexpr std::int64_t kLongRows = 1 << 18;          // elements
+constexpr int kThreads = 512;  // of a block of longer rows, or of columns: its turns are fewer
 
 /// Columns are cut where each thread's own would be too few threads.
 bool chain_columns(const Facts& f, const Target& t, const Extents& e, Schedule& s) {
@@ -31,7 +31,7 @@ bool chain_columns(const Facts& f, const Target& t, const Extents& e, Schedule& 
   const int registers = std::max(lanes * std::max(f.loaded_bytes, 1) / 4, 1);
   s.written_out = std::clamp(kChunkRegisters / registers, kLeastRows, kMostRows);
   s.chunk = s.written_out;
-  s.threads = {static_cast<std::uint16_t>(e.reduced >= kLongColumns ? kThreads : kBlock), 32};
+  s.threads = {kThreads, 32};
   return true;
 }
 

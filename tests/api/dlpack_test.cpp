@@ -260,7 +260,7 @@ TEST(DLPackFaults, F48_WhatIsRefusedIsDeleted) {
           [](auto& m) { m.dl_tensor.dtype = {dlpack::kDLComplex, 64, 1}; });
   refused("float32 x 4 lanes is none of Kiln's dtypes", [](auto& m) { m.dl_tensor.dtype.lanes = 4; });
   refused("float128 is none of Kiln's dtypes", [](auto& m) { m.dl_tensor.dtype.bits = 128; });
-  refused("type code 10 of 8 bits is none of Kiln's dtypes", [](auto& m) { m.dl_tensor.dtype = {10, 8, 1}; });
+  refused("type code 11 of 8 bits is none of Kiln's dtypes", [](auto& m) { m.dl_tensor.dtype = {11, 8, 1}; });
   refused("17 dimensions; Kiln has tensors of 0 to 16", [](auto& m) { m.dl_tensor.ndim = 17; });
   refused("-1 dimensions; Kiln has tensors of 0 to 16", [](auto& m) { m.dl_tensor.ndim = -1; });
   refused("the shape is null", [](auto& m) { m.dl_tensor.shape = nullptr; });

@@ -282,7 +282,7 @@ TEST(CudaC, ALongRowGoesInChunks) {
   b.root(b.op(Op::multiply, {b.scan(Op::scan_sum, b.op(Op::exp, {x}), {1}), x}));
   b.root(b.scan(Op::scan_min, x, {1}));
   const auto list = sources(b);
-  for (const std::string& source : list) EXPECT_NE(source.find("next_item("), std::string::npos);
+  for (const std::string& source : list) EXPECT_NE(source.find("next_turn("), std::string::npos);
   compiles(list);
 }
 

@@ -459,7 +459,7 @@ TEST_F(RowBlocks, ByDefaultOnlyLargeProductsAreCut) {
   Config c = config();
   c.num_threads = 2;  // a block is as large as all their caches
   configure(c);
-  const Tensor tall = data({20000, 4}), wide = data({4, 3000}, DType::Float32, 1), u = labels(20000, 3000);
+  const Tensor tall = data({20000, 16}), wide = data({16, 3000}, DType::Float32, 1), u = labels(20000, 3000);
   const Program large = [&] { return std::vector{nn::cross_entropy(matmul(tall, wide), u)}; };
   expect_same(large, 1e-6);
   const FusionReport r = report(large);
