@@ -330,7 +330,7 @@ std::string sort_source(const Sort& call, bool halves) {
   const std::string tile =
       cat("constexpr int kEach = ", items.by_thread, ", kFirst = ", items.first,
           ";\nconstexpr bool kPaired = ", items.paired ? "true" : "false",
-          ";\nconstexpr int kLength = ", items.of_length, ", kTileThreads = ", items.threads, ";\n",
+          ";\nconstexpr int kTileThreads = ", items.threads, ", kLength = ", items.of_length, ";\n",
           texts::memory, texts::sort, texts::sort_pairs, texts::sort_memory, texts::sort_tiles);
   switch (items.way) {
     case Items::Way::Tiles: return shared + tile;
