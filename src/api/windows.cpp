@@ -150,6 +150,10 @@ Tensor conv_channels_last(const Tensor& windows, const Tensor& weight, std::int6
   return permute_dims(sums, {1, 0, 2}).reshape(result);
 }
 
+/// In the dtype that 8-bit floats are computed in: they have not all that pads windows.
+Tensor computed(const Tensor& x) { return x.astype(computed_as(x.dtype())); }
+bool is_stored(const Tensor& x) { return x.valid() && is_only_stored(x.dtype()); }
+
 constexpr std::int64_t kMostTerms = 32;  // of a sum that is written out
 
 /// Each channel of x, with its padding, has filters of its own: a sum of shifted maps. There is no product to
@@ -381,6 +385,7 @@ Tensor woven(const Tensor& x, const Shape& stride) {
 
 Tensor conv(const Tensor& x, const Tensor& weight, const Tensor& bias, const ConvOptions& options,
             SourceLocation loc) {
+  if (is_stored(x)) return conv(computed(x), weight, bias, options, loc);
   const CallScope scope("conv", loc);
   check_conv("conv", x, weight, bias, options, weight_axes(options, "out", "in"), false);
   const Layout layout = {options.channels_last, weight.rank() - 2};
@@ -407,6 +412,7 @@ Tensor conv(const Tensor& x, const Tensor& weight, const Tensor& bias, const Con
 // a convolution of stride 1 by every s-th element of the kernel: no product meets a zero that was put in.
 Tensor conv_transpose(const Tensor& x, const Tensor& weight, const Tensor& bias, const ConvOptions& options,
                       const Shape& output_padding, SourceLocation loc) {
+  if (is_stored(x)) return conv_transpose(computed(x), weight, bias, options, output_padding, loc);
   const CallScope scope("conv_transpose", loc);
   check_conv("conv_transpose", x, weight, bias, options, weight_axes(options, "in", "out"), true);
   const Layout layout = {options.channels_last, weight.rank() - 2};
@@ -438,6 +444,7 @@ Tensor conv_transpose(const Tensor& x, const Tensor& weight, const Tensor& bias,
 
 Tensor max_pool(const Tensor& x, const Shape& size, const Shape& stride, const Shape& padding,
                 SourceLocation loc) {
+  if (is_stored(x)) return max_pool(computed(x), size, stride, padding, loc);
   const CallScope scope("max_pool", loc);
   const Pooled p = pooled("max_pool", x, size, stride, padding, lowest(api::checked("max_pool", x)->dtype));
   if (!p.beside || !is_float(x.dtype()) || size.numel() > 64) return max(p.windows, p.axes);
@@ -448,12 +455,14 @@ Tensor max_pool(const Tensor& x, const Shape& size, const Shape& stride, const S
 
 Tensor mean_pool(const Tensor& x, const Shape& size, const Shape& stride, const Shape& padding,
                  SourceLocation loc) {
+  if (is_stored(x)) return mean_pool(computed(x), size, stride, padding, loc);
   const CallScope scope("mean_pool", loc);
   const Pooled p = pooled("mean_pool", x, size, stride, padding, 0);
   return mean(p.windows, p.axes);
 }
 
 Tensor adaptive_max_pool(const Tensor& x, const Shape& size, SourceLocation loc) {
+  if (is_stored(x)) return adaptive_max_pool(computed(x), size, loc);
   const CallScope scope("adaptive_max_pool", loc);
   check_sizes("adaptive_max_pool", x, size);
   Tensor out = x;
@@ -466,6 +475,7 @@ Tensor adaptive_max_pool(const Tensor& x, const Shape& size, SourceLocation loc)
 }
 
 Tensor adaptive_mean_pool(const Tensor& x, const Shape& size, SourceLocation loc) {
+  if (is_stored(x)) return adaptive_mean_pool(computed(x), size, loc);
   const CallScope scope("adaptive_mean_pool", loc);
   check_sizes("adaptive_mean_pool", x, size);
   if (!is_float(x.dtype())) throw UserError(cat("[adaptive_mean_pool] x ", api::describe(x), " is no float"));
@@ -479,6 +489,7 @@ Tensor adaptive_mean_pool(const Tensor& x, const Shape& size, SourceLocation loc
 }
 
 Tensor interpolate(const Tensor& x, const Shape& size, Interpolation how, Flag corners, SourceLocation loc) {
+  if (is_stored(x) && how == Interpolation::Linear) return interpolate(computed(x), size, how, corners, loc);
   const CallScope scope("interpolate", loc);
   check_sizes("interpolate", x, size);
   const bool linear = how == Interpolation::Linear;

@@ -162,6 +162,29 @@ TEST(Float8, OperationsThatComputeTakeItAsBFloat16) {
   });
 }
 
+/// What pads windows, -infinity, is none of the first format's numbers.
+TEST(Float8, WindowsTakeItAsBFloat16) {
+  in_every_mode([] {
+    const Tensor
+        x = ((arange(2 * 3 * 8 * 8) * 5 % 17) - 20).reshape({2, 3, 8, 8}).astype(DType::Float8E4M3FN),
+        w = (arange(4 * 3 * 3 * 3) % 5).reshape({4, 3, 3, 3}).astype(DType::Float8E4M3FN);
+    const Tensor d = x.astype(DType::BFloat16), v = w.astype(DType::BFloat16);
+    const auto same = [](const Tensor& have, const Tensor& want) {
+      EXPECT_EQ(have.dtype(), DType::BFloat16);
+      EXPECT_TRUE(array_equal(have, want));
+    };
+    same(nn::max_pool(x, {3, 3}, {2, 2}, {1, 1}), nn::max_pool(d, {3, 3}, {2, 2}, {1, 1}));
+    same(nn::mean_pool(x, {2, 2}), nn::mean_pool(d, {2, 2}));
+    same(nn::adaptive_max_pool(x, {3, 5}), nn::adaptive_max_pool(d, {3, 5}));
+    same(nn::adaptive_mean_pool(x, {3, 5}), nn::adaptive_mean_pool(d, {3, 5}));
+    same(nn::conv(x, w, {}, {.padding = {1, 1}}), nn::conv(d, v, {}, {.padding = {1, 1}}));
+    same(nn::conv_transpose(x, w.reshape({3, 4, 3, 3})), nn::conv_transpose(d, v.reshape({3, 4, 3, 3})));
+    same(nn::interpolate(x, {5, 11}, nn::Interpolation::Linear),
+         nn::interpolate(d, {5, 11}, nn::Interpolation::Linear));
+    EXPECT_EQ(nn::interpolate(x, {5, 11}, nn::Interpolation::Nearest).dtype(), DType::Float8E4M3FN);
+  });
+}
+
 TEST(Float8, MovesAndChoicesKeepIt) {
   in_every_mode([] {
     const Tensor x = arange(24).reshape({4, 6}).astype(DType::Float8E5M2), d = x.astype(DType::Float32);
