@@ -11,17 +11,9 @@ using ir::NodeId;
 using ir::Op;
 using schedule::Form;
 
-schedule::Target gpu() {
-  schedule::Target t;
-  t.gpu = true;
-  t.threads = 4;
-  t.architecture = 90;
-  return t;
-}
-
 /// Whether one kernel reads for both, after a check.
 bool together(GraphBuilder& b) {
-  const LoweredGraph lowered = checked(b, {gpu()}).front();
+  const LoweredGraph lowered = checked(b, {small_gpu()}).front();
   const bool across = lowered.text().find(" across(") != std::string::npos;
   EXPECT_EQ(across, lowered.forms == std::vector{Form::SplitColumns}) << lowered.text();
   return across;
@@ -109,7 +101,7 @@ TEST(BothWays, NotWhereReductionsNeedMore) {
   const NodeId row = b.reshape(b.reduce(Op::reduce_max, x, 2), {300, 1}),
                column = b.reshape(b.reduce(Op::reduce_max, x, 1), {1, 257});
   b.root(b.op(Op::add, {row, column}));
-  checked(b, {gpu()});
+  checked(b, {small_gpu()});
 }
 
 }  // namespace

@@ -10,14 +10,6 @@ using ir::NodeId;
 using ir::Op;
 using schedule::Form;
 
-schedule::Target gpu() {
-  schedule::Target t;
-  t.gpu = true;
-  t.threads = 4;
-  t.architecture = 90;
-  return t;
-}
-
 /// x times a permuted y over the axes, where y's axes in this order are x's.
 void product(GraphBuilder& b, DType type, const std::vector<std::int64_t>& dims,
              const std::vector<std::int64_t>& order, std::uint64_t axes, Op how) {
@@ -29,7 +21,7 @@ void product(GraphBuilder& b, DType type, const std::vector<std::int64_t>& dims,
 
 /// The form, and whether an operand goes through shared memory, after a check.
 std::pair<Form, bool> made(GraphBuilder& b) {
-  const LoweredGraph lowered = checked(b, {gpu()}).front();
+  const LoweredGraph lowered = checked(b, {small_gpu()}).front();
   EXPECT_EQ(lowered.forms.size(), 1u);
   return {lowered.forms.front(), lowered.text().find(" shared ") != std::string::npos};
 }
@@ -94,7 +86,7 @@ TEST(Crossed, ResultsBesideEachOtherAreMadeOneAfterTheOther) {
   GraphBuilder b;
   const NodeId x = b.leaf(DType::Int32, {9, 3, 70000});
   b.root(b.reduce(Op::reduce_sum, b.permute(x, {2, 0, 1}), 4));
-  const LoweredGraph lowered = checked(b, {gpu()}).front();
+  const LoweredGraph lowered = checked(b, {small_gpu()}).front();
   EXPECT_EQ(lowered.forms, std::vector{Form::Columns});
   EXPECT_NE(lowered.text().find("let x0: i64 = indexdiv(i0, p1)\n  let x1: i64 = x0 * p3"), std::string::npos)
       << lowered.text();

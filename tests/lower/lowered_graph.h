@@ -154,6 +154,15 @@ inline std::vector<LoweredGraph> checked(ir::GraphBuilder& b, const std::vector<
   return out;
 }
 
+/// A GPU of four multiprocessors, so that few values are many.
+inline schedule::Target small_gpu() {
+  schedule::Target t;
+  t.gpu = true;
+  t.threads = 4;
+  t.architecture = 90;
+  return t;
+}
+
 /// Two threads of a CPU with vectors of so many bytes.
 inline schedule::Target cpu(int vector_bytes) {
   schedule::Target t;
