@@ -99,7 +99,9 @@ class Summer {
     return std::abs(strides.back()) > std::abs(strides[strides.size() - 2]);
   }
 
-  NodeId shown_as(NodeId x, const Shape& dims) { return add_.add(Op::reshape, {x}, {}, {.dims = dims}); }
+  NodeId shown_as(NodeId x, const Shape& dims) {
+    return Shape(g_[x].dims) == dims ? x : add_.add(Op::reshape, {x}, {}, {.dims = dims});
+  }
 
   /// As floats of 32 bits and more, with these extents.
   NodeId shown(NodeId x, const Shape& dims) {

@@ -158,8 +158,8 @@ Transformed transform(ir::Graph graph, const Wishes& wishes) {
     follow(t, nest_products(t.graph, *wishes.nests));
     follow(t, dce(t.graph));
   }
-  if (wishes.writes_out) follow(t, write_out_sums(t.graph, *wishes.writes_out));
   if (wishes.vectors) follow(t, sum_vectors(t.graph, *wishes.vectors));
+  if (wishes.writes_out) follow(t, write_out_sums(t.graph, *wishes.writes_out));
   for (const Pass& pass : kPasses) follow(t, pass.run(t.graph));
   if (wishes.blocks && !wishes.products_as_sums) block(t, *wishes.blocks, wishes.tiled);
   transform_for_target(t, wishes);

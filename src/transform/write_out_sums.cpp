@@ -8,6 +8,7 @@
 #include "transform/nouns.h"
 #include "transform/only_reduced.h"
 #include "transform/rebuild.h"
+#include "transform/split_joins.h"
 
 #include <kiln/shape.h>
 
@@ -61,7 +62,9 @@ class Writer {
 
   std::optional<Found> find(NodeId id) const {
     const GraphNode& n = g_[id];
-    if (!combination_of(n.op) || !is_float(n.dtype)) return std::nullopt;
+    if (!combination_of(n.op)) return std::nullopt;
+    if (std::optional<Found> parts = find_parts(id)) return parts;
+    if (!is_float(n.dtype)) return std::nullopt;
     if (std::optional<Found> windows = find_windows(id)) return windows;
     Found f;
     std::int64_t largest = 0;  // operand
@@ -86,6 +89,37 @@ class Writer {
                       ((n.op != Op::matmul && f.terms <= costs_.most_stored) || reduced_.contains(id)) &&
                       (n.op != Op::matmul || is_made_sooner(n, f.terms));
     return pays ? std::optional(std::move(f)) : std::nullopt;
+  }
+
+  /// A reduction across arrays that a join puts side by side, as a stack does: one element is of each.
+  std::optional<Found> find_parts(NodeId id) const {
+    const GraphNode& n = g_[id];
+    if (n.op == Op::matmul) return std::nullopt;
+    const std::uint64_t mask = ir::attributes<ir::Reduce>(n).mask;
+    if (std::popcount(mask) != 1) return std::nullopt;
+    const auto axis = static_cast<std::size_t>(std::countr_zero(mask));
+    const std::size_t behind = n.dims.size() - 1 - axis;
+    std::vector<NodeId> steps;
+    if (!find_steps(n.in[0], id, kMostSteps, steps)) return std::nullopt;
+    bool stacked = false;
+    const auto look = [&](NodeId in) {
+      stacked |= !std::ranges::count(steps, in) && is_stack(g_[in], behind);
+    };
+    look(n.in[0]);
+    for (const NodeId step : steps)
+      for (const NodeId in : g_[step].in) look(in);
+    if (!stacked) return std::nullopt;
+    Found f{.terms = g_[n.in[0]].dims[axis], .axes = {axis}, .steps = {}};
+    if (f.terms > static_cast<std::int64_t>(kMostJoined)) return std::nullopt;
+    take_steps(f, std::move(steps));
+    return f;
+  }
+
+  /// Whether parts are single elements along the axis with so many behind it.
+  static bool is_stack(const GraphNode& n, std::size_t behind) {
+    if (n.op != Op::join || n.dims.size() <= behind) return false;
+    const std::size_t axis = n.dims.size() - 1 - behind;
+    return ir::attributes<ir::Join>(n).axis == axis && n.dims[axis] == static_cast<std::int64_t>(n.in.size());
   }
 
   /// Whether a product's sums take no longer than storing and reading them, although two sweeps may make
@@ -171,6 +205,7 @@ class Writer {
   NodeId element(NodeId x, std::size_t behind, std::int64_t i) {
     const std::size_t rank = g_[x].dims.size();
     if (rank <= behind || g_[x].dims[rank - 1 - behind] == 1) return x;
+    if (is_stack(g_[x], behind)) return g_[x].in[static_cast<std::size_t>(i)];
     const std::size_t axis = rank - 1 - behind;
     Shape dims(g_[x].dims);
     dims[static_cast<int>(axis)] = 1;

@@ -1,5 +1,5 @@
-// write_out_sums: reductions of a few elements of pairs, or of windows, as the operations that they consist
-// of.
+// write_out_sums: reductions of a few elements of pairs, of windows or of a stack, as the operations that
+// they consist of.
 #pragma once
 
 #include "transform/nest_products.h"
@@ -27,8 +27,8 @@ struct TermCosts {
 /// Σₖ |x[i, k] - y[j, k]| the least over j is one reduction, whose threads keep what they know of their i,
 /// and the results of all pairs are never in memory. So do reductions of windows that overlap, as those of
 /// pooling and of convolutions by channels: a map's threads have several results side by side, and what these
-/// share. Sums are added up as Float32 or a wider type. Pre: verify(graph). Post:
-/// verify(graph).
+/// share. So does a reduction across arrays that a join stacks, which are read where they lie then. Sums are
+/// added up as Float32 or a wider type. Pre: verify(graph). Post: verify(graph).
 Renumbering write_out_sums(ir::Graph& graph, const TermCosts& costs);
 
 }  // namespace kiln::transform

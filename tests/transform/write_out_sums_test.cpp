@@ -1,6 +1,8 @@
 #include "transform/write_out_sums.h"
 
+#include "ir/builder.h"
 #include "transform/dce.h"
+#include "transform/split_joins.h"
 #include "transform/transformed.h"
 
 #include <algorithm>
@@ -134,6 +136,50 @@ TEST(WriteOutSums, ReductionsOfWindowsThatOverlap) {
         1)
         << "rows are no windows";
   }
+}
+
+/// What a stack has side by side is read where it lies: no reduction and no join is left.
+TEST(WriteOutSums, ReductionsAcrossAStack) {
+  for (const DType dtype : {DType::Float32, DType::BFloat16, DType::Int8})
+    for (const Op op : {Op::reduce_sum, Op::reduce_max, Op::reduce_min, Op::reduce_prod})
+      for (const std::size_t axis : {0, 1, 2})
+        for (const bool maps : {false, true}) {
+          GraphBuilder b;
+          std::vector<std::int64_t> part{4, 5, 6}, all = part;
+          part[axis] = 1;
+          all[axis] = 3;
+          std::vector<NodeId> parts;
+          for (int i = 0; i < 3; ++i) parts.push_back(b.leaf(dtype, part));
+          NodeId x = ir::Builder(b.graph).add(Op::join, ir::Operands(parts), ir::Join{axis});
+          if (maps) x = b.op(Op::add, {b.op(Op::negative, {x}), b.leaf(dtype, all)});
+          b.root(b.reduce(op, x, std::uint64_t{1} << axis));
+          const auto before = b.values();
+          write_out_sums(b.graph, {});
+          EXPECT_EQ(before, b.values()) << ir::print(b.graph);
+          dce(b.graph);
+          ir::verify(b.graph);
+          EXPECT_TRUE(std::ranges::none_of(b.graph.nodes,
+                                           [&](const auto& n) { return n.op == op || n.op == Op::join; }));
+        }
+}
+
+/// A join of more than single elements, or along another axis, stays, as does one of too many parts.
+TEST(WriteOutSums, OtherJoinsStay) {
+  const auto left = [](std::size_t axis, std::int64_t extent, std::size_t count) {
+    GraphBuilder b;
+    std::vector<std::int64_t> part{4, 5, 6};
+    part[axis] = extent;
+    const std::vector<NodeId> parts(count, b.leaf(DType::Float32, part));
+    b.root(
+        b.reduce(Op::reduce_max, ir::Builder(b.graph).add(Op::join, ir::Operands(parts), ir::Join{axis}), 2));
+    write_out_sums(b.graph, {});
+    return std::ranges::count(b.graph.nodes, Op::reduce_max, &ir::GraphNode::op);
+  };
+  EXPECT_EQ(left(1, 1, 3), 0);
+  EXPECT_EQ(left(1, 2, 3), 1);
+  EXPECT_EQ(left(0, 1, 3), 1);
+  EXPECT_EQ(left(1, 1, kMostJoined), 0);
+  EXPECT_EQ(left(1, 1, kMostJoined + 1), 1);
 }
 
 TEST(WriteOutSums, OthersStay) {
