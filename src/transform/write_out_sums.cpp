@@ -49,20 +49,21 @@ class Writer {
   };
 
   /// The operation that combines two values as a reduction does.
-  static std::optional<Op> combination_of(Op op) {
-    switch (op) {
+  static std::optional<Op> combination_of(const GraphNode& n) {
+    const bool logical = n.dtype == DType::Bool;
+    switch (n.op) {
       case Op::matmul:
       case Op::reduce_sum: return Op::add;
       case Op::reduce_prod: return Op::multiply;
-      case Op::reduce_max: return Op::maximum;
-      case Op::reduce_min: return Op::minimum;
+      case Op::reduce_max: return logical ? Op::logical_or : Op::maximum;
+      case Op::reduce_min: return logical ? Op::logical_and : Op::minimum;
       default: return std::nullopt;
     }
   }
 
   std::optional<Found> find(NodeId id) const {
     const GraphNode& n = g_[id];
-    if (!combination_of(n.op)) return std::nullopt;
+    if (!combination_of(n)) return std::nullopt;
     if (std::optional<Found> parts = find_parts(id)) return parts;
     if (!is_float(n.dtype)) return std::nullopt;
     if (std::optional<Found> windows = find_windows(id)) return windows;
@@ -250,7 +251,7 @@ class Writer {
   NodeId written(const GraphNode& n, const Found& f) {
     add_.loc = n.loc;
     const DType type = is_half(n.dtype) ? DType::Float32 : n.dtype;
-    const Op combine = *combination_of(n.op);
+    const Op combine = *combination_of(n);
     // Sums begin at 0: of nothing but -0 they are 0.
     NodeId all = combine != Op::add
                      ? ir::kNoNode

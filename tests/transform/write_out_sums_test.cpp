@@ -163,6 +163,20 @@ TEST(WriteOutSums, ReductionsAcrossAStack) {
         }
 }
 
+/// Of Booleans the greater one is whether either holds.
+TEST(WriteOutSums, ReductionsAcrossAStackOfBooleans) {
+  for (const Op op : {Op::reduce_max, Op::reduce_min}) {
+    GraphBuilder b;
+    const NodeId x = b.leaf(DType::Bool, {7, 1}), y = b.leaf(DType::Bool, {7, 1});
+    b.root(b.reduce(op, ir::Builder(b.graph).add(Op::join, {x, y}, ir::Join{1}), 2));
+    const auto before = b.values();
+    write_out_sums(b.graph, {});
+    EXPECT_EQ(before, b.values()) << ir::print(b.graph);
+    ir::verify(b.graph);
+    EXPECT_TRUE(std::ranges::none_of(b.graph.nodes, [&](const auto& n) { return n.op == op; }));
+  }
+}
+
 /// A join of more than single elements, or along another axis, stays, as does one of too many parts.
 TEST(WriteOutSums, OtherJoinsStay) {
   const auto left = [](std::size_t axis, std::int64_t extent, std::size_t count) {
