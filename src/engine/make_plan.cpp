@@ -68,6 +68,21 @@ bool keeps_rows(const transform::ReducedRows& r, const schedule::Target& t) {
   return r.length < kShortColumn || (r.length <= kMostColumn && r.run * r.bytes % kWord == 0);
 }
 
+transform::ReductionCosts reduction_costs(const schedule::Target& target) {
+  transform::ReductionCosts costs{target.run_bytes,
+                                  target.launch_ns * target.bytes_per_ns,
+                                  target.gpu ? 0 : schedule::kMostFolded,
+                                  target.threads,
+                                  target.held,
+                                  !target.gpu,
+                                  {}};
+  if (target.gpu)
+    costs.keeps_groups = [&target](const transform::ReductionCosts::Columns& c) {
+      return schedule::grouped_columns({c.items, c.rows, c.columns, c.together, c.bytes}, 1, target) > 0;
+    };
+  return costs;
+}
+
 /// What a CPU's kernels make of few operations rather than read.
 void make_in_kernels(transform::Wishes& w, const schedule::Target& target) {
   constexpr int kFewMaps = 4;
@@ -114,12 +129,7 @@ transform::Wishes wishes(const schedule::Target& target, Device device) {
   }
   w.sums_batches = !target.gpu;
   w.reuses_products = target.gpu && target.pair_sums;
-  w.reductions = {target.run_bytes,
-                  target.launch_ns * target.bytes_per_ns,
-                  target.gpu ? 0 : schedule::kMostFolded,
-                  target.threads,
-                  target.held,
-                  !target.gpu};
+  w.reductions = reduction_costs(target);
   w.shares_reductions = target.gpu;
   w.arranges = 16;
   w.aligns_orders = !target.gpu;

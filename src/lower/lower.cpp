@@ -53,7 +53,9 @@ void RegionLowering::build_loops() {
     case Form::Flat:
     case Form::Rows: phases_ == 0 && scans_.empty() ? build_map() : build_rows(); break;
     case Form::Tiles: build_tiles(); break;
-    case Form::Columns: s_.fold > 0 ? build_folded() : build_columns(); break;
+    case Form::Columns:
+      s_.fold == 0 ? build_columns() : target_.gpu ? build_grouped() : build_folded();
+      break;
     case Form::Bunch: target_.gpu ? build_bunch() : build_turned(); break;
     case Form::Stripes: build_stripes(); break;
     case Form::Split:

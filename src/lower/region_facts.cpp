@@ -250,6 +250,7 @@ schedule::Facts RegionLowering::facts(std::span<const schedule::Facts::Axis> axe
   for (const PredicateLink& l : p_.links) f.guarded |= walks(l.predicate.t, groups_.back());
   f.apart = axis_apart();
   f.folds = axis_folded();
+  if (target_.gpu && f.folds >= 0) f.grouped_vector = grouped_vector_elements(f.folds);
   f.repeated = axis_repeated();
   loads_repeat_ = all_loads_repeat();
   if (!target_.gpu && !scans_.empty()) find_backwards(p_, groups_);

@@ -19,14 +19,14 @@ namespace kiln::lower {
 /// The reduced group nearest to the last one, if whatever runs along it in memory runs on inside it as one;
 /// -1: there is none.
 int RegionLowering::axis_folded() const {
-  if (target_.gpu || target_.strict || phases_ == 0 || !scans_.empty() || !p_.loops.empty() || p_.nest ||
+  if (target_.strict || phases_ == 0 || !scans_.empty() || !p_.loops.empty() || p_.nest ||
       p_.places.size() > 2)
     return -1;
   for (const Reduction& r : reductions_)
     if (has_position(op_of(r))) return -1;
   int at = last_group() - 1;
   while (at >= 0 && !groups_[static_cast<std::size_t>(at)].reduced) --at;
-  if (at < 0) return -1;
+  if (at < 0 || (target_.gpu && !columns_in_groups(at + 1))) return -1;
   const auto runs_on = [&](const Index& index) {
     if (index.coef(groups_.back().last) != 1) return false;
     for (auto g = static_cast<std::size_t>(at); g + 1 < groups_.size(); ++g)
@@ -39,6 +39,10 @@ int RegionLowering::axis_folded() const {
     if (e.kind != Entry::Kind::Load) continue;
     if (e.predicates >= 0 || p_.space.jumps(e.index)) return -1;
     if (!walks(e.index, groups_[static_cast<std::size_t>(at)])) continue;
+    // (A GPU's thread has one of those that are the same along all lanes.)
+    const auto inside = std::span(groups_).subspan(static_cast<std::size_t>(at) + 1);
+    if (target_.gpu && std::ranges::none_of(inside, [&](const Group& g) { return walks(e.index, g); }))
+      continue;
     if (!runs_on(e.index)) return -1;
     any = true;
   }

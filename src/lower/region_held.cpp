@@ -19,11 +19,16 @@ bool RegionLowering::is_held(const Entry& e) const {
 /// Copies the columns of a block to shared memory.
 void RegionLowering::hold_columns(Body& into, const Range& columns) {
   std::int64_t bytes = 0;
+  const std::vector<int> rows = rows_of_columns();
+  const auto is_held = [&](const Entry& e) {
+    return this->is_held(e) && std::ranges::any_of(rows, [&](int g) {
+             return walks(e.index, groups_[static_cast<std::size_t>(g)]);
+           });
+  };
   for (const Entry& e : p_.entries)
     if (is_held(e)) bytes += size_of(g_[e.node].dtype);
   if (bytes == 0) return;
   const std::int64_t elements = s_.run / bytes;
-  const std::vector<int> rows = reduced_groups();
   std::vector<std::int32_t> staged(p_.entries.size(), -1);
   into.push_back(lane_loop(columns, column_groups(), [&](Body& body) {
     std::vector<LoopDecl> nest =
@@ -46,6 +51,8 @@ void RegionLowering::hold_columns(Body& into, const Range& columns) {
 }
 
 /// Where the element at hand is in a tile of hold_columns().
-E RegionLowering::column_index(DType type) { return inner_position(type) * konst(s_.block) + lane_; }
+E RegionLowering::column_index(DType type) {
+  return inner_position(type) * (s_.fold > 0 ? size(kBlock, s_.block) : konst(s_.block)) + lane_;
+}
 
 }  // namespace kiln::lower

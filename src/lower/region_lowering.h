@@ -7,7 +7,9 @@
 //   region_rows.cpp     rows in batches; region_sums.cpp: accumulators of a phase, and of its blocks
 //   region_stripes.cpp  reductions of tall columns with accumulators in memory
 //   region_logsumexp.cpp  the logsumexp of elements that are near when they are read again
-//   region_folded.cpp   reductions of short columns, several of whose rows share the lanes
+//   region_folded.cpp   reductions of short columns, several of whose rows share the lanes;
+//   region_grouped.cpp:
+//                       a GPU's, of which adjacent ones have a result together
 //   region_scan.cpp     scans: accumulators that are read while their loop runs; long scans in chunks
 //   region_while.cpp    loops over the states of an element
 //   region_nest.cpp     reductions of reductions along further axes; region_pairs.cpp: those over pairs
@@ -374,7 +376,12 @@ class RegionLowering : private Roles {
   void at_points(Body& into, const Fill& fill);
   E folded_value(const Reduction& r);
   void make_fold_buffers();
-  void build_folded(), build_turned();
+  void build_folded(), build_grouped(), build_turned();
+  Stmt over_points(const Range& columns, const Fill& fill);
+  void combine_group(Body& into, const Range& columns), make_group_buffers();
+  bool columns_in_groups(int first) const;
+  std::vector<int> rows_of_columns() const;
+  int grouped_vector_elements(int folded) const;
   void build_stripes(), build_split(), build_nest(), inner_level(Body& body);
   void build_slab(), stage_slab(Body& into, const Range& slab), keep_outputs();
   void sweep(Body& into, int place, const Fill& fill);

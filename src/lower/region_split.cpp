@@ -76,6 +76,7 @@ void RegionLowering::build_split() {
 
 /// The groups whose points are columns, which lie on lanes.
 std::vector<int> RegionLowering::column_groups() const {
+  if (s_.fold > 0) return folded_groups(true, true);
   if (s_.kept_from < 0) return {s_.lane_axis};
   std::vector<int> list = kept_groups();
   std::erase_if(list, [&](int g) { return g < s_.kept_from; });

@@ -320,7 +320,7 @@ E RegionLowering::inner_position(DType type) {
   if (s_.form == Form::Bunch && !target_.gpu) return turned_index(slab_groups(), type);
   if (const E whole = s_.form == Form::Stripes ? lane_ : inner_) return whole;
   E at{};
-  for (const int g : reduced_groups()) {
+  for (const int g : rows_of_columns()) {
     const E coordinate = axis_[static_cast<std::size_t>(g)];
     at = at ? at * extent(g) + coordinate : coordinate;
   }

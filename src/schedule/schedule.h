@@ -67,8 +67,9 @@ struct Facts {
   std::span<const Axis> axes;  // outermost first, no extent of 1 unless it is the only axis
   int apart = -1;     // kept axis of which no operand has elements that also differ along the last, or -1
   int repeated = -1;  // GPU: kept axis along which the largest load repeats, where all go along reduced rows
-  int folds =
-      -1;  // CPU: reduced axis that the memory of the axes inside it continues, which are short; or -1
+  int folds = -1;  // reduced axis that the memory of the axes inside it continues, which are short, or -1; on
+                   // a GPU these are kept ones, and then reduced ones
+  int grouped_vector = 1;       // GPU: adjacent elements of those as one that 16-byte accesses allow
   int phases = 0;               // dependent reduction levels (0: a map)
   int levels = 1;               // reductions one of the other's results: more than one is a nest
   bool slab = false;            // reductions go along different axes of the whole
@@ -154,7 +155,8 @@ struct Schedule {
                         // last of them; -1: lane_axis is alone there
   std::int64_t fold = 0;  // Columns, not 0: points of the axis before lane_axis that share the lanes with the
                           // axes from there on; a grid item has all of these, in blocks of `block` times as
-                          // many points where that is not 0
+                          // many points where that is not 0. On a GPU 1: a block
+                          // has `block` adjacent points of the axes from lane_axis on
   std::int64_t round = 0;  // Rows, a map of short rows: elements after which rows and vectors begin together
   int inside = -1;         // Rows, a map: the axis from which on to lane_axis loops are inside that on lanes;
                            // `block` is of elements of this axis
@@ -242,6 +244,20 @@ bool slab_pays(const SlabFacts& facts, const Target& target);
 
 /// Whether a GPU's block has room for a slab and the results of its reductions.
 bool holds_slab(const SlabFacts& facts, const Target& target);
+
+/// Reductions along outer axes and a short last one, with kept axes between: adjacent columns of a GPU have a
+/// result together.
+struct GroupedFacts {
+  std::int64_t items = 1;     // of the kept axes around the columns
+  std::int64_t rows = 1;      // elements of a column
+  std::int64_t columns = 1;   // of an item, …
+  std::int64_t together = 1;  // … of which so many adjacent ones have a result
+  std::int64_t bytes = 4;     // of an element
+};
+
+/// Columns that a block has in shared memory while it reads them several times; 0: they have no room there,
+/// would be read in short runs, or are few.
+std::int64_t grouped_columns(const GroupedFacts& facts, int lanes, const Target& target);
 
 /// Reductions along different axes, none of which depends on another.
 struct BothWays {

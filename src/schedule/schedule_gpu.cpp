@@ -527,6 +527,7 @@ std::variant<Schedule, std::string> schedule_gpu(const Facts& given, const Targe
   const bool cut = f.phases == 1 && !f.stores_full;  // may be combined in a second stage
   if (Schedule tiled = s; cut && !f.whole_rows && tile_reduction(f, t, e, tiled)) return tiled;
   if (bunch_rows(f, t, s)) return s;
+  if (Schedule grouped = s; group_columns(f, t, e, cut, grouped)) return grouped;
   if (reduce_alone(f, e, s)) {
     if (!e.last_reduced) write_out(f, t, e, cut, s);
     return s;

@@ -51,6 +51,10 @@ bool chain(const Facts& f, const Target& t, const Extents& e, Schedule& s);
 /// Reductions along different axes of each element as it is read (Facts::both_ways).
 Schedule schedule_both_ways(const Facts& f, const Target& t, const Extents& e, Schedule s);
 
+/// Reductions that depend on each other along outer axes and a short last one, with kept ones between: see
+/// grouped_columns. False where a block has no room for its columns.
+bool group_columns(const Facts& f, const Target& t, const Extents& e, bool cut, Schedule& s);
+
 /// Of rows that blocks read again from the second cache: how many blocks run at a time, so that it has the
 /// rows of all; 0: any number.
 std::int64_t rows_under_way(const Facts& f, const Target& t, const Schedule& s);

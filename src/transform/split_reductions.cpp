@@ -118,6 +118,15 @@ class Splitter {
     return items >= costs_.items && runs.back().extent * runs[runs.size() - 2].extent <= costs_.folded;
   }
 
+  /// Whether a kernel has the last two runs on its lanes, and keeps what it reads for the second time.
+  bool keeps_groups(const std::vector<Run>& runs, std::int64_t bytes) const {
+    if (!costs_.keeps_groups || runs.size() < 3 || !runs.back().reduced) return false;
+    ReductionCosts::Columns c{.together = runs.back().extent, .bytes = bytes};
+    for (std::size_t r = 0; r < runs.size(); ++r)
+      (r + 2 >= runs.size() ? c.columns : runs[r].reduced ? c.rows : c.items) *= runs[r].extent;
+    return costs_.keeps_groups(c);
+  }
+
   /// The axes to reduce first, or 0: compares the bytes that both ways move, those of short runs counted as
   /// often as whole runs would be read in their time. What a kernel would have held for a second read is read
   /// again.
@@ -129,6 +138,7 @@ class Splitter {
     const double size = static_cast<double>(stored_size(g_, of.id)), elements = static_cast<double>(in.numel);
     const double bytes = elements * size, part = static_cast<double>(size_of(part_type(n, in.dtype)));
     const double again = spread >= in.numel && in.numel / n.numel <= costs_.held ? bytes : 0;
+    if (again > 0 && !of.permuted && keeps_groups(runs, static_cast<std::int64_t>(size))) return 0;
     const double slow = slowdown(static_cast<double>(runs.back().extent) * size);
     double least = bytes * slow + (costs_.read_again ? again * (slow - 1) : 0);
     std::uint64_t best = 0, axes = 0;

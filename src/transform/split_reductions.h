@@ -4,6 +4,9 @@
 
 #include "transform/replacement.h"
 
+#include <cstdint>
+#include <functional>
+
 namespace kiln::transform {
 
 /// What decides whether a reduction is split: rates of a target as numbers of bytes.
@@ -14,6 +17,12 @@ struct ReductionCosts {
   std::int64_t items = 1;   // kept points that keep all threads busy then
   std::int64_t held = 0;    // elements that a kernel keeps near while it reads them several times
   bool read_again = false;  // near, but still in memory: short runs take as long the next time
+  /// Whether a kernel keeps columns of which adjacent ones have a result together: of `items` of the kept
+  /// axes around them, with `rows` elements of so many bytes each.
+  struct Columns {
+    std::int64_t items = 1, rows = 1, columns = 1, together = 1, bytes = 4;
+  };
+  std::function<bool(const Columns&)> keeps_groups;
 };
 
 /// Values change in the last bits: sums are added up in another order. Not for the strict mode.

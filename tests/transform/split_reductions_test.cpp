@@ -11,7 +11,7 @@ using ir::GraphBuilder;
 using ir::NodeId;
 using ir::Op;
 
-constexpr ReductionCosts kCosts{.run_bytes = 32, .launch_bytes = 0, .held = 1000};
+const ReductionCosts kCosts{.run_bytes = 32, .launch_bytes = 0, .held = 1000};
 
 /// The masks of the reductions that a reduction becomes, operand first.
 std::vector<std::uint64_t> masks_of(const GraphBuilder::Extents& dims, std::uint64_t mask,
