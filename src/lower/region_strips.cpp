@@ -34,6 +34,7 @@ constexpr double kWins = 0.8;            // loads left, of those without strips 
 constexpr double kShared = 0.9;          // … and of all loads, if each were of one element
 constexpr double kWinsOfFew = 0.3;       // … where a point has few, and the first cache some of them
 constexpr std::int64_t kNearRows = 1 << 18;  // bytes from a row to the next, of which a thread reads several
+constexpr double kOwnPlace = 2;              // loads, where each lane of a vector divides to find its element
 constexpr int kWide = 4;                     // bytes of elements that are read as fast one by one
 constexpr std::int64_t kMostNumber = 16;     // elements along the last axis that are a number in the kernel
 constexpr std::int64_t kMostBetween = 256;
@@ -150,6 +151,11 @@ bool RegionLowering::begins_strip(const Entry& e) const {
   });
 }
 
+/// Whether a vector has elements of several rows, which are shorter than it.
+static bool vectors_of_rows(const schedule::Facts& f) {
+  return f.window + f.window_rounds == 0 && f.flat_vector > f.axes.back().extent;
+}
+
 /// Loads of a point without strips: a vector's count for all of its elements. Where its lanes have places of
 /// their own, each asks whether its element is there, or at which of two places, which rows of a strip ask
 /// together. A vector that begins anywhere is shifted out of two.
@@ -172,6 +178,11 @@ double RegionLowering::loads_alone(const schedule::Facts& f, const std::set<Entr
     if (e.kind != Entry::Kind::Load || turned.contains(id)) continue;
     const bool whole = !walks(e.index, groups_.back()) || (begins_whole(e, lanes) && !lanes_decide(e, lanes));
     const bool shared = f.window_rounds > 0 && !walks(e.index, groups_.back());
+    if (vectors_of_rows(f) && !walks(e.index, groups_.back()) &&
+        std::ranges::any_of(groups_, [&](const Group& g) { return walks(e.index, g); })) {
+      cost += kOwnPlace;
+      continue;
+    }
     double cost_here =
         load_cost(e, lanes, whole ? 1 : lanes) / static_cast<double>(shared ? f.window_rounds : lanes);
     if (lanes > 1 && e.predicates >= 0) cost_here += whole ? 1 / static_cast<double>(lanes) : 1;
@@ -195,7 +206,7 @@ void RegionLowering::find_strips(schedule::Facts& f) {
   }
   chosen &= std::max(f.vector, f.flat_vector) * f.out_narrowest < kWideStore;
   const bool few = !chosen && loads < kLeastLoads;
-  if (loads < (chosen ? kLeastChosen : kLeastApart) || (few && f.vector > 1)) return;
+  if (loads < (chosen ? kLeastChosen : kLeastApart) || (few && f.vector > 1 && !vectors_of_rows(f))) return;
   const std::int64_t most =
       chosen ? std::max<std::int64_t>(kMostRows, kChosenBytes / f.out_narrowest) : kMostRows;
   const std::set<EntryId> turned = turned_with_others();
@@ -207,7 +218,8 @@ void RegionLowering::find_strips(schedule::Facts& f) {
   const double wins = few ? kWinsOfFew : f.window_rounds > 0 ? 1 : kWins;
   double least = std::min(wins * loads_alone(f, turned), kShared * apart);
   std::int64_t run = 1;
-  const int lanes = flat_vector_elements(false, true);
+  // Vectors along all axes, or where rows of a strip begin anywhere in these words of narrow elements.
+  const int whole = flat_vector_elements(false, true), word = std::min(whole, kWide / f.out_narrowest);
   for (int g = last_group(); g-- > 0;) {
     run *= groups_[static_cast<std::size_t>(g) + 1].extent;
     const std::int64_t extent = groups_[static_cast<std::size_t>(g)].extent;
@@ -224,9 +236,11 @@ void RegionLowering::find_strips(schedule::Facts& f) {
         f.strip_vector = across;
       };
       take(loads_in_strip(g, rows, turned), 1);
-      const bool vectors = near && f.vector == 1 && f.out_narrowest < kWide &&
-                           f.window + f.window_rounds == 0 && lanes > 1 && run % lanes == 0;
-      if (const auto left = vectors ? loads_in_vectors(g, rows, lanes) : std::nullopt) take(*left, lanes);
+      const bool vectors = near && (f.vector == 1 || vectors_of_rows(f)) && f.out_narrowest < kWide &&
+                           f.window + f.window_rounds == 0;
+      for (const int lanes : {whole, word})
+        if (vectors && lanes > 1 && run % lanes == 0)
+          if (const auto left = loads_in_vectors(g, rows, lanes)) take(*left, lanes);
     }
   }
 }

@@ -223,6 +223,22 @@ TEST(Strips, OfFewOperandsWhereRowsAreNoVectors) {
     EXPECT_EQ(lowered.text().find(vector), std::string::npos) << lowered.text();
 }
 
+/// Of 7 · 2 halves, which share a value by two, a thread has a word of several rows.
+TEST(Strips, HaveWordsWhereVectorsWouldHaveValuesOfSeveralRows) {
+  for (const bool words : {true, false}) {
+    GraphBuilder b;
+    const Extents dims = {6, 650, 7, words ? 2 : 3};
+    const NodeId x = b.cast(b.leaf(DType::Float16, dims), DType::Float32),
+                 most = b.broadcast(b.leaf(DType::Float32, {6, 1, 7, 1}), dims),
+                 least = b.broadcast(b.leaf(DType::Float32, {6, 1, 7, 1}), dims);
+    b.root(b.cast(b.op(Op::minimum, {b.op(Op::maximum, {x, least}), most}), DType::Float16));
+    const std::string text = checked(b, {gpu_target(1)}).front().text();
+    EXPECT_NE(text.find("* 8"), std::string::npos) << text;  // rows of a thread
+    EXPECT_EQ(text.find("vectorx8"), std::string::npos) << text;
+    EXPECT_EQ(text.find("vectorx2") != std::string::npos, words) << text;
+  }
+}
+
 TEST(Strips, PlacesThatIndicesChooseAreFoundOnce) {
   GraphBuilder b;
   const NodeId x = b.leaf(DType::Float32, {96, 13, 17}), rows = b.leaf(DType::Int32, {1, 19, 1}),
