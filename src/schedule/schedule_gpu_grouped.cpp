@@ -62,7 +62,8 @@ bool group_columns(const Facts& f, const Target& t, const Extents& e, bool cut, 
   }
   int lanes = f.grouped_vector;  // what a phase keeps of them, and reads
   while (lanes > 2 && lanes * (f.kept / std::max(1, f.phases) + f.held_bytes) > kColumnRegisters) lanes /= 2;
-  const std::int64_t columns = grouped_columns(g, lanes, t);
+  std::int64_t columns = grouped_columns(g, lanes, t);
+  while (columns == 0 && lanes > 1) columns = grouped_columns(g, lanes /= 2, t);
   if (columns == 0) return false;
   s.form = Form::Columns;
   s.fold = 1;

@@ -118,6 +118,29 @@ class Splitter {
     return items >= costs_.items && runs.back().extent * runs[runs.size() - 2].extent <= costs_.folded;
   }
 
+  /// Whether what a value is made of by maps lies in memory as the value does, or is the same along `rows`.
+  bool lies_in_order(NodeId id, std::uint64_t rows, int most_maps = 8) const {
+    const GraphNode& n = g_[id];
+    const ir::OpKind kind = ir::info(n.op).kind;
+    if (kind == ir::OpKind::Cast || kind == ir::OpKind::Elementwise)
+      return most_maps > 0 && std::ranges::all_of(n.in, [&](NodeId in) {
+               return g_[in].numel < n.numel || lies_in_order(in, rows, most_maps - 1);
+             });
+    if (n.op == Op::broadcast) {
+      const ir::Dims of = g_[n.in[0]].dims;
+      for (std::size_t a = 0; a < of.size(); ++a)
+        if ((rows >> a & 1) != 0 && of[a] != 1) return false;
+      return of.size() == n.dims.size();
+    }
+    if (kind == ir::OpKind::View || kind == ir::OpKind::Gather) return false;
+    if (kind != ir::OpKind::Leaf) return true;
+    const ir::ArgInfo& arg = g_.args[static_cast<std::size_t>(n.arg)];
+    std::int64_t step = 1;
+    for (std::size_t a = arg.dims.size(); a-- > 0; step *= arg.dims[a])
+      if (arg.dims[a] != 1 && arg.strides[a] != step) return false;
+    return true;
+  }
+
   /// Whether a kernel has the last two runs on its lanes, and keeps what it reads for the second time.
   bool keeps_groups(const std::vector<Run>& runs, std::int64_t bytes) const {
     if (!costs_.keeps_groups || runs.size() < 3 || !runs.back().reduced) return false;
@@ -138,7 +161,9 @@ class Splitter {
     const double size = static_cast<double>(stored_size(g_, of.id)), elements = static_cast<double>(in.numel);
     const double bytes = elements * size, part = static_cast<double>(size_of(part_type(n, in.dtype)));
     const double again = spread >= in.numel && in.numel / n.numel <= costs_.held ? bytes : 0;
-    if (again > 0 && !of.permuted && keeps_groups(runs, static_cast<std::int64_t>(size))) return 0;
+    if (again > 0 && !of.permuted && keeps_groups(runs, static_cast<std::int64_t>(size)) &&
+        lies_in_order(of.id, of.over.mask & ~runs.back().axes))
+      return 0;
     const double slow = slowdown(static_cast<double>(runs.back().extent) * size);
     double least = bytes * slow + (costs_.read_again ? again * (slow - 1) : 0);
     std::uint64_t best = 0, axes = 0;

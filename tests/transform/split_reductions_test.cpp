@@ -122,5 +122,28 @@ TEST(SplitReductions, HalvesAreAddedUpAsFloats) {
     }
 }
 
+// Where a kernel keeps columns of which adjacent ones have a result together, of values that lie so.
+TEST(SplitReductions, GroupsOfColumnsThatAKernelKeepsStay) {
+  ReductionCosts costs = kCosts;
+  costs.keeps_groups = [](const ReductionCosts::Columns& c) {
+    return c.items == 5 && c.rows == 50 && c.columns == 36 && c.together == 3 && c.bytes == 4;
+  };
+  const auto reductions = [&](std::int64_t rows, bool sliced, bool read_again) {
+    GraphBuilder b;
+    const GraphBuilder::Extents dims = {5, rows, 12, 3};
+    const NodeId x = sliced
+                         ? b.slice(b.leaf(DType::Float32, {5, rows, 12, 4}), dims, {0, 1, 0, 1, 0, 1, 0, 1})
+                         : b.leaf(DType::Float32, dims);
+    const NodeId most = b.reduce(Op::reduce_max, x, 0b1010);
+    b.root(read_again ? b.op(Op::subtract, {x, b.broadcast(b.reshape(most, {5, 1, 12, 1}), dims)}) : most);
+    split_reductions(b.graph, costs);
+    return std::ranges::count_if(b.graph.nodes, [](const ir::GraphNode& n) { return ir::is_reduce(n.op); });
+  };
+  EXPECT_EQ(reductions(50, false, true), 1);
+  EXPECT_EQ(reductions(51, false, true), 2);
+  EXPECT_EQ(reductions(50, true, true), 2);
+  EXPECT_EQ(reductions(50, false, false), 2);
+}
+
 }  // namespace
 }  // namespace kiln::transform
