@@ -102,6 +102,15 @@ struct RowTotals {
   }
 };
 
+/// The size of the largest type.
+template <class T, class... Others>
+constexpr int most_bytes() {
+  int bytes = sizeof(T);
+  if constexpr (sizeof...(Others) > 0)
+    if (most_bytes<Others...>() > bytes) bytes = most_bytes<Others...>();
+  return bytes;
+}
+
 /// Totals down columns, of which each thread has `Lanes`: values are in `told`, two of each column for each
 /// turn, and a flag for each of these says that they are there.
 template <class Op, int Threads, int Lanes, class T>
@@ -109,6 +118,9 @@ struct ColumnTotals {
   typedef decltype(Op::lift(T())) Part;
   static constexpr int kWarps = Threads / 32, kGroup = 16;
   typedef Part OfWarps[kWarps][Lanes][32];
+  struct Memory {  // of a block, for all its scans one after the other
+    OfWarps near, far;
+  };
   Part inside[Lanes], all[Lanes];
 
   static __device__ __forceinline__ unsigned int at(unsigned int t, int v) {
@@ -139,9 +151,9 @@ struct ColumnTotals {
     }
   }
 
-  __device__ __forceinline__ void tell(volatile T* told, unsigned int* flags, unsigned int turn,
+  __device__ __forceinline__ void tell(void* memory, volatile T* told, unsigned int* flags, unsigned int turn,
                                        const T (&own)[Lanes], Part none) {
-    __shared__ OfWarps parts;
+    OfWarps& parts = static_cast<Memory*>(memory)->far;
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
 #pragma unroll
     for (int v = 0; v < Lanes; ++v) parts[warp][v][lane] = Op::lift(own[v]);
@@ -159,9 +171,9 @@ struct ColumnTotals {
   }
   /// `turn_of`: the number of the turns of these columns.
   template <class TurnOf>
-  __device__ __forceinline__ void hear(volatile T* told, unsigned int* flags, unsigned int turn,
+  __device__ __forceinline__ void hear(void* memory, volatile T* told, unsigned int* flags, unsigned int turn,
                                        unsigned int before, TurnOf turn_of, T (&out)[Lanes], Part none) {
-    __shared__ OfWarps near, far;
+    OfWarps &near = static_cast<Memory*>(memory)->near, &far = static_cast<Memory*>(memory)->far;
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     const unsigned int groups = before / kGroup, rank = before % kGroup;
     Part x[Lanes];

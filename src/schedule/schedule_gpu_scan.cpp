@@ -13,13 +13,15 @@ constexpr int kChains = 2, kChainsByElements = 3;  // rows for each multiprocess
 constexpr int kChunkSteps = 8, kChunkElements = 16;  // of a thread: vectors, or elements one by one
 constexpr int kChunkRegisters = 32;                  // of a thread for elements of its columns
 constexpr int kMostRows = 16, kLeastRows = 4;        // of a thread's columns
-constexpr std::int64_t kLongRows = 1 << 18;          // elements
-constexpr int kThreads = 512;  // of a block of longer rows, or of columns: its turns are fewer
+constexpr int kMostColumns = 4;  // of a thread: each has totals in registers, and with those of 15 other
+                                 // warps in shared memory
+constexpr std::int64_t kLongRows = 1 << 18;  // elements
+constexpr int kThreads = 512;                // of a block of longer rows, or of columns: its turns are fewer
 
 /// Columns are cut where each thread's own would be too few threads.
 bool chain_columns(const Facts& f, const Target& t, const Extents& e, Schedule& s) {
   const std::int64_t across = f.axes.back().extent;
-  const int lanes = lanes_of_tile(across, s.lanes);
+  const int lanes = lanes_of_tile(across, std::min(s.lanes, kMostColumns));
   // Chunks of a logcumsumexp take as long for their totals as for their scans.
   const bool busy = f.kept > 0 ? e.kept >= kFewScansOfParts * t.threads
                                : e.kept / s.lanes >= std::int64_t{kBusy} * t.threads;

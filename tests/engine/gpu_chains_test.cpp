@@ -57,6 +57,8 @@ TEST_F(GpuChains, Columns) {
   same_scans({2, 1500, 29}, 1, DType::Float32);  // idle lanes, and chunks that are not there
   same_scans({257, 120}, 0, DType::Int64);
   same_scans({1030, 256}, 0, DType::Int16);
+  same_scans({300, 512}, 0, DType::Float16);
+  same_scans({290, 1024}, 0, DType::UInt8);
 }
 
 TEST_F(GpuChains, ColumnsOfManyTurnsAreAddedUpByGroups) {

@@ -75,6 +75,8 @@ void CudaEmitter::chain() {
   begins_chunk_ = false;
   const Links link = links(first, turns);
   const std::string second = part(k_.second);
+  if (!link.memory.empty())
+    line(cat("__shared__ __align__(16) unsigned char totals_memory[most_bytes<", link.memory, ">()];"));
   line(cat("for (unsigned int turn; (turn = next_turn(arrivals)) < (unsigned int)", turns, ";) {"));
   line(cat("const ", type, ' ', first, " = ", type, "(turn) * ", warps, ", ", item, " = ", first, " + ", type,
            "(threadIdx.x / 32);"));
@@ -99,11 +101,13 @@ CudaEmitter::Links CudaEmitter::links(const std::string& first, const std::strin
     const std::string value = cuda_type(a.type), none = start_with_type(a), member = cat("totals", i),
                       op = a.monoid == Monoid::Custom ? op_of(a) : cat("Plain<", op_of(a), ", ", value, '>'),
                       own = buffer_name(total.imm), before_it = buffer_name(prefix.target),
-                      at = cat(columns ? own + ", " : "", "arrivals + 2 + ", words, " * ", turns, ", turn, "),
+                      at = cat(columns ? cat("totals_memory, ", own, ", ") : "", "arrivals + 2 + ", words,
+                               " * ", turns, ", turn, "),
                       array = columns ? cat('[', around.lanes, "] = {}") : std::string();
-    out.totals += cat(columns ? "ColumnTotals<" : "RowTotals<", op, ", ", k_.threads.block, ", ",
-                      columns ? cat(around.lanes, ", ") : "", value, "> ", member, ";\n", value, ' ', own,
-                      '_', array, ";\n");
+    const std::string kind = cat(columns ? "ColumnTotals<" : "RowTotals<", op, ", ", k_.threads.block, ", ",
+                                 columns ? cat(around.lanes, ", ") : "", value, '>');
+    out.totals += cat(kind, ' ', member, ";\n", value, ' ', own, '_', array, ";\n");
+    if (columns) out.memory += cat(i > 0 ? ", " : "", kind, "::Memory");
     // All scans share the same memory.
     out.tell += cat(i > 0 ? "__syncthreads();\n" : "", member, ".tell(", at, own, "_, ", none, ");\n");
     const std::string declared = cat(value, ' ', before_it, '_', array);

@@ -287,7 +287,8 @@ class CudaEmitter {
   void grid_loop(const LoopDecl& l);
   void chain();
   struct Links {
-    std::string totals, tell, hear;  // a turn's totals, and how they are told and heard
+    // A turn's totals, how they are told and heard, and the kinds of memory that they take for it.
+    std::string totals, tell, hear, memory;
   };
   Links links(const std::string& first, const std::string& turns);
   std::string chained(std::uint64_t buffer, bool on_lane) const;
