@@ -505,14 +505,20 @@ class Puller {
       chain = static_cast<std::int32_t>(p_.links.size() - 1);
     }
     const EntryId inside = value(n.in[0], points_.intern(std::move(c)), chain);
-    const Entry& there = p_.entries[inside];
-    if (chain == outer || (there.kind == Entry::Kind::Load && there.predicates == chain)) return inside;
+    if (chain == outer || is_zero_outside(inside, chain)) return inside;
     Entry e{Entry::Kind::Pad, id};
     e.in[0] = inside;
     e.predicates = chain;
     e.predicates_end = outer;
     e.cost = 3;
     return push(std::move(e));
+  }
+
+  /// Whether a value is an element that the predicates of a chain ask for, or that converted: 0 elsewhere.
+  bool is_zero_outside(EntryId id, std::int32_t chain) const {
+    const Entry* e = &p_.entries[id];
+    while (e->kind == Entry::Kind::Op && g_[e->node].op == Op::cast) e = &p_.entries[e->in[0]];
+    return e->kind == Entry::Kind::Load && e->predicates == chain;
   }
 
   /// Whether an index is the count of a loop of at most `extent` iterations.

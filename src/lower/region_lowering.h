@@ -225,7 +225,8 @@ class RegionLowering : private Roles {
   E link_expr(std::int32_t link), predicate_expr(std::int32_t chain, std::int32_t end);
   E strip_predicate(std::int32_t chain, std::int32_t end);
   std::int32_t predicate_owner(std::int32_t link) const, strip_predicate_owner(std::int32_t link) const;
-  E strip_place(std::int64_t steps), strip_load(EntryId id);
+  E strip_place(std::int64_t steps), strip_load(EntryId id), chosen_place(const Index& index, EntryId owner);
+  E base_and_steps(const Index& index, std::uint64_t owner, std::uint64_t owner_of_steps);
   E strip_element(Entry e, std::int64_t steps, E place, EntryId owner, E there);
   std::optional<Turned> find_turned(const Entry& pad);
   E strip_turned(const Entry& pad, const Turned& turned, E there);

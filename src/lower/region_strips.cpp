@@ -334,10 +334,35 @@ E RegionLowering::strip_element(Entry e, std::int64_t steps, E place, EntryId ow
     if (!moves_buffer(term)) at.terms[at.n++] = term;
   const E row = axis_[axis];
   if (place) axis_[axis] = place;
-  E index = to_expr(at, owner);
+  E index = p_.space.jumps(at) ? chosen_place(at, owner) : to_expr(at, owner);
   axis_[axis] = row;
   if (number != 0) index = index + konst(number);
   return load(buffer, g_[e.node].dtype, index, there);
+}
+
+/// An index of which values choose a part. What all rows of the strip share comes first, as an address that
+/// they are distances behind, and loads of one tensor that step alike share these distances.
+E RegionLowering::chosen_place(const Index& index, EntryId owner) {
+  const AtomId along = groups_[static_cast<std::size_t>(s_.tile_axis)].last;
+  const std::int64_t step = index.coef(along);
+  const auto steps_alike = [&](const Entry& e) {
+    return e.kind == Entry::Kind::Load && e.node == p_.entries[owner].node &&
+           e.inside == p_.entries[owner].inside && p_.space.jumps(e.index) && e.index.coef(along) == step;
+  };
+  EntryId first = 0;
+  while (first < owner && !steps_alike(p_.entries[first])) ++first;
+  return base_and_steps(index, owner, first);
+}
+
+/// The part of an index that all rows of the strip share, whose parameters are `owner`'s, and then the rest.
+E RegionLowering::base_and_steps(const Index& index, std::uint64_t owner, std::uint64_t owner_of_steps) {
+  const AtomId along = groups_[static_cast<std::size_t>(s_.tile_axis)].last;
+  if (index.coef(along) == 0 || index.n == 1) return to_expr(index, owner);
+  Index steps, base = without(index, along);
+  steps.c = std::exchange(base.c, 0);
+  steps.n = 1;
+  steps.terms[0] = {along, index.coef(along)};
+  return to_expr(base, owner) + to_expr(steps, owner_of_steps);
 }
 
 /// A load in a strip.

@@ -242,5 +242,17 @@ TEST(CudaAhead, RowsThatBeginAnywhereGoByVectorsOfMemory) {
   compiles(list);
 }
 
+/// What an index chooses for all rows of a thread, and where it stores them, are addresses that it finds
+/// once.
+TEST(CudaAhead, RowsOfAThreadAreDistancesBehindOneAddress) {
+  GraphBuilder b;
+  const NodeId x = b.leaf(f32, {100000, 20}), places = b.leaf(DType::Int32, {1, 45});
+  b.root(b.wide(Op::gather, f32, {100000, 45}, {x, places}, ir::Gather{1}));
+  const auto list = sources(b);
+  ASSERT_EQ(list.size(), 1u);
+  EXPECT_EQ(count(list[0], "auto* const q"), 2) << list[0];
+  compiles(list);
+}
+
 }  // namespace
 }  // namespace kiln::codegen

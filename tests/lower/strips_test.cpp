@@ -254,6 +254,27 @@ TEST(Strips, PlacesThatIndicesChooseAreFoundOnce) {
   checked(b, {gpu_target(1)});
 }
 
+/// Elements that are converted are 0 where an index is out of range, without a choice of their own; and what
+/// several places of a row are distances behind shares these distances.
+TEST(Strips, ConvertedElementsAtTwoPlacesShareGuardsAndSteps) {
+  GraphBuilder b;
+  const NodeId x = b.cast(b.leaf(DType::Float16, {96, 13}), DType::Float32),
+               one = b.leaf(DType::Int32, {1, 45}), other = b.leaf(DType::Int32, {1, 45});
+  const auto take = [&](NodeId at) {
+    return b.wide(Op::gather, DType::Float32, {96, 45}, {x, at}, ir::Gather{1});
+  };
+  b.root(b.op(Op::multiply, {take(one), take(other)}));
+  const std::string text = checked(b, {gpu_target(1)}).front().text();
+  EXPECT_EQ(text.find(", 0)"), std::string::npos) << text;
+  const auto times = [&](const std::string& part) {
+    int n = 0;
+    for (std::size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++n;
+    return n;
+  };
+  EXPECT_EQ(times("f32(in1["), 16) << text;
+  EXPECT_EQ(times(" * p6"), 8) << "a row is a distance for both places\n" << text;
+}
+
 /// An index serves several rows.
 TEST(Strips, OnePlaceMayServeSeveralRows) {
   GraphBuilder b;

@@ -62,6 +62,7 @@ class CudaEmitter {
     std::string var;  // value of its variable; of a Vector loop: on lane 0
     std::string text;
     std::unordered_map<ExprId, std::string> memo, divisors;
+    std::map<std::pair<std::uint64_t, ExprId>, std::string> bases;  // addresses in buffers
     // of a While loop: its states, and what they will be
     std::vector<std::pair<std::string, std::string>> nexts;
   };
@@ -161,7 +162,9 @@ class CudaEmitter {
   std::string keep(ExprId e, std::string text, bool in_place, std::string& into,
                    std::unordered_map<ExprId, std::string>& memo);
   std::string present(ExprId load, bool on_lane);
-  std::string element(const ExprNode& n, const std::string& index, const std::string& predicate) const;
+  std::string element(const ExprNode& n, const std::string& place, const std::string& predicate) const;
+  std::string place_of(std::uint64_t buffer, ExprId index);
+  void find_bases(std::span<const Stmt> list);
   std::string value(ExprId e);
   bool is_name(ExprId e) const;
   std::string lane(ExprId e);
@@ -402,11 +405,12 @@ class CudaEmitter {
   std::vector<std::pair<ExprId, bool>> settled_;
   std::unordered_set<ExprId> same_, windows_, visited_;
   std::vector<Span> spans_;
-  bool in_spans_ = false;        // a run all of whose spans are there is written
-  bool keeps_loads_ = false;     // loads of several iterations of a column are to be in flight together
-  bool by_halves_ = false;       // a tile's words come while others are computed
-  bool few_results_ = false;     // … elements are waited for
-  std::size_t strip_loads_ = 0;  // of several rows of a thread, which are to be in flight together, too
+  bool in_spans_ = false;             // a run all of whose spans are there is written
+  bool keeps_loads_ = false;          // loads of several iterations of a column are to be in flight together
+  bool by_halves_ = false;            // a tile's words come while others are computed
+  bool few_results_ = false;          // … elements are waited for
+  std::size_t strip_loads_ = 0;       // of several rows of a thread, which are to be in flight together, too
+  std::unordered_set<ExprId> bases_;  // what indices of several of these are a distance behind
 
   // A quotient along a vector's lanes: where it grows, and what is made of it behind that place.
   struct Quotient {

@@ -231,7 +231,7 @@ std::string CudaEmitter::chosen_text(ExprId e) {
   if (at_.depth_of(e) < stage_.depth) return value(e);
   if (n.prim == Prim::Load) {
     const std::string mark = marked_ ? kernel::word_of({kernel::Mark::Of::Expression, e}) : std::string();
-    return mark + element(n, index_text(n.a), present(e, false));
+    return mark + element(n, place_of(n.imm, n.a), present(e, false));
   }
   const std::string chooses = value(n.a), yes = chosen_text(n.b), no = chosen_text(n.c);
   return cat('(', chooses, " ? ", yes, " : ", no, ')');
@@ -295,10 +295,48 @@ std::size_t CudaEmitter::load_strip(std::span<const Stmt> list) {
     all.resize(before);
     break;
   }
+  find_bases(list);
   std::ranges::stable_sort(all, {}, [](const Loaded& l) { return std::pair(l.level, l.condition + 1); });
   strip_loads_ += all.size();
   for (const Loaded& l : all) load_chosen(l.value);
   return rows;
+}
+
+/// Finds what the indices of several loads and stores of a strip are distances behind: an address of its own,
+/// to which each adds its distance by one instruction.
+void CudaEmitter::find_bases(std::span<const Stmt> list) {
+  constexpr int kLeast = 4;  // accesses
+  std::unordered_map<ExprId, int> behind;
+  std::unordered_set<ExprId> seen;
+  const auto count = [&](ExprId index) {
+    const ExprNode& n = pool_[index];
+    if (n.prim == Prim::Add && pool_[n.b].prim != Prim::Const && ++behind[n.a] == kLeast) bases_.insert(n.a);
+  };
+  const auto visit = [&](auto& self, ExprId e) -> void {
+    if (e == kNoExpr || at_.depth_of(e) < depth() || !seen.insert(e).second) return;
+    const ExprNode& n = pool_[e];
+    if (n.prim == Prim::Load && !is_register(n.imm)) count(n.a);
+    each_operand(n, [&](ExprId o) { self(self, o); });
+  };
+  for (const Stmt& s : list) {
+    visit(visit, s.value);
+    if (s.kind == Stmt::Kind::Store) count(s.index);
+  }
+}
+
+/// An element in memory.
+std::string CudaEmitter::place_of(std::uint64_t buffer, ExprId index) {
+  const ExprNode n = pool_[index];
+  if (n.prim != Prim::Add || !bases_.contains(n.a))
+    return cat(buffer_name(buffer), '[', index_text(index), ']');
+  Scope& scope = scopes_[static_cast<std::size_t>(at_.depth_of(n.a))];
+  std::string& name = scope.bases[{buffer, n.a}];
+  if (name.empty()) {
+    name = fresh("q");
+    const std::string base = index_text(n.a);
+    scope.text += cat("auto* const ", name, " = ", buffer_name(buffer), " + ", base, ";\n");
+  }
+  return cat(name, '[', index_text(n.b), ']');
 }
 
 /// An element, or what stands for it where it is not there, under a name.
@@ -309,8 +347,8 @@ void CudaEmitter::load_chosen(ExprId e) {
     return;
   }
   const ExprNode& load = pool_[n.b];
-  const std::string element = cat(buffer_name(load.imm), '[', index_text(load.a), ']'),
-                    condition = value(n.a), otherwise = value(n.c), name = fresh("t");
+  const std::string element = place_of(load.imm, load.a), condition = value(n.a), otherwise = value(n.c),
+                    name = fresh("t");
   line(cat("const ", type_of(e), ' ', name, " = (", condition, " ? ", element, " : ", otherwise, ");"));
   here().memo[e] = name;
 }
@@ -383,8 +421,9 @@ void CudaEmitter::store(const Stmt& s) {
 /// An element's store, or where it is counted instead.
 std::string CudaEmitter::stored(const Stmt& s, const std::string& x) {
   if (is_counted(s.target)) return cat("tally.add(", x, ')');
-  const std::string at = at_.lanes_depth() == 0 ? index_text(s.index) : lane_index_text(s.index);
-  return cat(buffer_name(s.target), '[', at, "] = ", x);
+  if (at_.lanes_depth() == 0 || (lanes_ == 1 && !bases_.empty()))
+    return cat(place_of(s.target, s.index), " = ", x);
+  return cat(buffer_name(s.target), '[', lane_index_text(s.index), "] = ", x);
 }
 
 /// The condition under which this thread stores what it has of the vector at hand; `mask` where lanes may be

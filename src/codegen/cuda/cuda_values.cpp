@@ -128,9 +128,9 @@ std::string CudaEmitter::keep(ExprId e, std::string text, bool in_place, std::st
   return memo[e] = name;
 }
 
-std::string CudaEmitter::element(const ExprNode& n, const std::string& index,
+std::string CudaEmitter::element(const ExprNode& n, const std::string& place,
                                  const std::string& predicate) const {
-  std::string text = cat(buffer_name(n.imm), '[', index, ']');
+  std::string text = place;
   if (is_bool(n.type)) text = cat('(', text, " != 0)");
   return predicate.empty() ? text : cat('(', predicate, " ? ", text, " : ", cuda_constant(n.type, 0), ')');
 }
@@ -167,7 +167,7 @@ std::string CudaEmitter::value(ExprId e) {
     if (std::string part = loaded_together(e); !part.empty()) return part;
   if (n.prim == Prim::Load || n.prim == Prim::Select)
     if (std::string early = loaded_element(e); !early.empty()) return early;
-  const std::string text = n.prim == Prim::Load ? element(n, index_text(n.a), present(e, false))
+  const std::string text = n.prim == Prim::Load ? element(n, place_of(n.imm, n.a), present(e, false))
                                                 : spell(e, [&](ExprId o) { return value(o); });
   return keep(e, text, static_cast<int>(d) == depth(), scopes_[d].text, scopes_[d].memo);
 }
@@ -205,7 +205,8 @@ std::string CudaEmitter::lane(ExprId e) {
         return keep(e, is_bool(n.type) ? cat('(', text, " != 0)") : text, true, run_text_, run_memo_);
       return run_memo_[e] = is_bool(n.type) ? cat('(', text, " != 0)") : text;
     }
-    return keep(e, element(n, lane_index_text(n.a), present(e, true)), true, run_text_, run_memo_);
+    return keep(e, element(n, cat(buffer_name(n.imm), '[', lane_index_text(n.a), ']'), present(e, true)),
+                true, run_text_, run_memo_);
   }
   return keep(e, spell(e, [&](ExprId o) { return lane(o); }), true, run_text_, run_memo_);
 }
