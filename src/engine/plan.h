@@ -79,6 +79,8 @@ struct LibraryCall {
   std::int32_t epilogue = -1;      // not -1: of Plan::epilogues, which stores the results; `out` is no place
   std::int32_t maker = -1;         // not -1: of Plan::epilogues, which makes the operand without a place, see
   std::int64_t piece = 0;          // library::Maker
+  std::shared_ptr<const library::FixedCall>
+      fixed;                               // of a complete call; null: it is put together in each run
   SourceLocation line = SourceLocation();  // that recorded it
 };
 

@@ -190,6 +190,10 @@ void PlanMaker::add_product(const plan::Region& r) {
   Launch launch = lowered_launch(r, epilogue.lowered);
   LibraryCall l = library_call(r.product);
   l.epilogue = static_cast<std::int32_t>(plan_->epilogues.size());
+  const device::Bound of{&launch, nullptr, nullptr};
+  library::Call call = call_without_memory(l, device_);
+  call.epilogue = &of;
+  l.fixed = l.routine->fixed(call);
   plan_->epilogues.push_back(std::move(launch));
   epilogues_.push_back(std::move(epilogue));
   plan_->steps.push_back({Step::Kind::Library, static_cast<std::uint32_t>(plan_->library.size())});
@@ -289,6 +293,7 @@ void PlanMaker::add_library_call(const plan::Region& r) {
     l.operands.push_back(addend(l, place_of(*a, l.dtype)));
   }
   choose_way(r, l);
+  l.fixed = l.routine->fixed(call_without_memory(l, device_));
   plan_->steps.push_back({Step::Kind::Library, static_cast<std::uint32_t>(plan_->library.size())});
   plan_->library.push_back(std::move(l));
 }
@@ -312,6 +317,7 @@ void PlanMaker::add_bundle(const plan::Region& r) {
     place = place_of(part, 0);
   }
   choose_way(r, l);
+  l.fixed = l.routine->fixed(call_without_memory(l, device_));
   plan_->steps.push_back({Step::Kind::Library, static_cast<std::uint32_t>(plan_->library.size())});
   plan_->library.push_back(std::move(l));
 }

@@ -310,6 +310,8 @@ class Run {
 
   void library_call(const LibraryCall& l) {
     count(Counter::LibraryCalls);
+    if (l.fixed && !log_enabled(Topic::Kernel) && !dumps_runs()) [[likely]]
+      return fixed_call(l);
     library::Call call = call_of(l);
     if (l.maker >= 0)
       return with_arguments(plan_.epilogues[static_cast<std::size_t>(l.maker)],
@@ -330,6 +332,18 @@ class Run {
       const RunArguments dumped{
           &epilogue, dumped_buffers(epilogue, memories), {slots, epilogue.slots.size()}};
       dump_epilogue(dumped, memories, [&] { library_call(l, call); });
+    });
+  }
+
+  void fixed_call(const LibraryCall& l) {
+    const std::byte* operands[library::Call::kMostOperands];
+    for (std::size_t i = 0; i < l.operands.size(); ++i) operands[i] = address(l.operands[i].place);
+    const std::span<const std::byte* const> all(operands, l.operands.size());
+    if (l.epilogue < 0) return l.fixed->run(all, address(l.out), nullptr);
+    const Launch& epilogue = plan_.epilogues[static_cast<std::size_t>(l.epilogue)];
+    with_arguments(epilogue, [&](void* const* pointers, const std::uint64_t* slots) {
+      const device::Bound bound{&epilogue, pointers, slots};
+      l.fixed->run(all, nullptr, &bound);
     });
   }
 

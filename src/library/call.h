@@ -17,6 +17,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
@@ -63,6 +64,19 @@ struct Counting {
   std::uint32_t threads = 0, blocks = 0, shared_bytes = 0;  // of a launch, at most
 };
 
+/// A call of which everything is known but memory: run() finds nothing out again.
+class FixedCall {
+ public:
+  FixedCall() = default;
+  FixedCall(const FixedCall&) = delete;
+  FixedCall& operator=(const FixedCall&) = delete;
+  virtual ~FixedCall() = default;
+  /// As Routine::run, with these addresses of the operands and of the first result, and this epilogue. From
+  /// any threads at once.
+  virtual void run(std::span<const std::byte* const> operands, void* out,
+                   const device::Bound* epilogue) const = 0;
+};
+
 /// How one device does one op.
 class Routine {
  public:
@@ -84,6 +98,9 @@ class Routine {
   virtual std::vector<FusionVariant> ways(const Call&) const { return {}; }
   /// Compiles what run() will need, when it is planned. UserError where it cannot run: of what the user gave.
   virtual void prepare(const Call&) const {}
+  /// The call for all its runs, with an epilogue of that launch where it has one; null where run() has little
+  /// to find out, or wants a workspace. It looks at no address, and keeps no pointer of the call.
+  virtual std::shared_ptr<const FixedCall> fixed(const Call&) const { return nullptr; }
   /// Bytes of 64-byte aligned memory (256 on a GPU) that run() wants.
   virtual std::size_t workspace_bytes(const Call&) const { return 0; }
   /// Pre: supports(call). On a GPU it is enqueued on the thread's stream. CompileError, DeviceError.

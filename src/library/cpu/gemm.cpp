@@ -2,6 +2,7 @@
 
 #include "device/cpu/run.h"
 #include "device/cpu/threads.h"
+#include "library/cpu/gemm_direct.h"
 #include "library/cpu/gemm_micro.h"
 #include "library/cpu/gemm_pack.h"
 #include "library/cpu/gemm_pairs.h"
@@ -20,10 +21,7 @@
 namespace kiln::cpu {
 namespace {
 
-constexpr std::int64_t kDepth = 384;                      // k block: an a panel of 14 rows is 21 KiB of L1
-constexpr std::int64_t kTileRows = 168, kTileCols = 256;  // a tile's operands and result stay in L2
 constexpr std::int64_t kPackBytes = std::int64_t{256} << 20;  // of packed operands at one time
-constexpr double kSerialEpilogue = 400e3;                     // the same of an epilogue's primitives
 constexpr std::int64_t kFewBlocks = 2;     // of rows that a panel is read for: packing it takes longer
 constexpr std::int64_t kNearBlock = 4096;  // elements of b where it lies: whole rows, which stay in L1
 
@@ -102,7 +100,9 @@ class Product {
       case Way::Vector:
         return n_ == 1 ? vector(a_, a_row_, a_col_, b_, b_row_, m_, workspace)
                        : vector(b_, b_col_, b_row_, a_, a_col_, n_, workspace);
-      case Way::Direct: return small();
+      case Way::Direct:
+        if constexpr (std::is_same_v<T, C>) DirectProduct<C>(call_).run(a_, b_, out_, epilogue_, batch_);
+        return;
       case Way::Thin: return thin(workspace);
       case Way::Packed: break;
     }
@@ -124,11 +124,6 @@ class Product {
   }
 
  private:
-  /// Primitives of one product's epilogue.
-  static double epilogue_work(const Matmul& call) {
-    return call.epilogue ? call.epilogue->launch->work / static_cast<double>(batches(call)) : 0;
-  }
-
   /// Rows of packed panels, whose heights are those of windows or not.
   static std::int64_t most_rows(const Matmul& call) {
     return round_up(call.m, cpu::micro<C>(call.strict).mr) + (strided(call.b) ? 0 : call.m / 4);
@@ -137,7 +132,8 @@ class Product {
   enum class Way { Vector, Direct, Thin, Packed };
   static Way way_of(const Matmul& call) {
     if (is_vector(call)) return lines_adjoin(call) && ThinProduct<T>::fits(call) ? Way::Thin : Way::Vector;
-    if (direct(call)) return Way::Direct;
+    if constexpr (std::is_same_v<T, C>)
+      if (DirectProduct<C>::fits(call)) return Way::Direct;
     return ThinProduct<T>::fits(call) ? Way::Thin : Way::Packed;
   }
 
@@ -163,14 +159,6 @@ class Product {
     return m_ >= kLeastRows * rows;
   }
 
-  /// Products so small that packing would take a good part of their time: operands are read where they lie.
-  /// Each element is the same sum in the same order.
-  static bool direct(const Matmul& call) {
-    return std::is_same_v<T, C> && (panels_stay_near(call) || multiply_adds(call) < kSerialWork) &&
-           epilogue_work(call) < kSerialEpilogue && call.k <= kDepth && call.n <= kTileCols &&
-           call.m <= kTileRows && call.n >= 8 && strided(call.a) && (has_rows(call.b) || call.m >= 16);
-  }
-
   /// Null: panels are of C.
   const PairMicro* pairs_of(const Matmul& call) const {
     if (!std::is_same_v<T, bfloat16> || call.strict || windows_ || !strided(call.a) || !strided(call.b))
@@ -185,60 +173,6 @@ class Product {
       if (pairs_)
         return pack_pairs(from, across, along, used, width, depth, reinterpret_cast<std::uint32_t*>(to));
     pack_panel(from, across, along, used, width, depth, to);
-  }
-
-  /// Threads share out the rows where there is work for them.
-  void small() {
-    constexpr double kAlone = 450e3;  // multiply-adds: there is one loop to begin, and nothing to pack
-    if constexpr (!std::is_same_v<T, C>) return;
-    const std::int64_t parts = std::clamp<std::int64_t>(m_ / (micro_.mr / 2 + 1), 1, thread_count());
-    if (work() < kAlone || parts == 1) return small_rows(0, m_);
-    parallel_for(parts, 1, [&](std::int64_t begin, std::int64_t end, int) {
-      small_rows(m_ * begin / parts, m_ * end / parts - m_ * begin / parts);
-    });
-  }
-
-  /// Columns in panels of nr, half of that, or few, rows in blocks of nearly equal heights. The last panel
-  /// may share columns with the one before. A panel of b is packed first where it has columns that are not
-  /// there, or not adjacent ones.
-  void small_rows(std::int64_t row, std::int64_t rows) const {
-    const std::int64_t nr = micro_.nr, half = nr / 2, few = micro_.few_columns,
-                       ld = epilogue_ || n_ < few ? round_up(n_, nr) : n_;
-    const bool whole = !epilogue_ && n_ >= few;
-    const std::size_t panel = static_cast<std::size_t>(k_ * nr) * sizeof(C),
-                      tile = whole ? 0 : static_cast<std::size_t>(rows * ld) * sizeof(C);
-    std::byte* const memory = scratch(panel + tile + 128 + finish_memory());
-    C* const packed = reinterpret_cast<C*>(memory);
-    C* const sums = reinterpret_cast<C*>(memory + round_up(static_cast<std::int64_t>(panel), 64));
-    C* const to = whole ? reinterpret_cast<C*>(out_) + row * n_ : sums;
-    const C* const a = reinterpret_cast<const C*>(a_) + row * a_row_;
-    const C* const b = reinterpret_cast<const C*>(b_);
-    for (std::int64_t c = 0, width; c < n_; c += width) {
-      const std::int64_t left = n_ - c;
-      width = left >= nr || (left > half + few && n_ >= nr) ? nr : left > few && n_ >= half ? half : few;
-      const std::int64_t at = n_ >= width ? std::min(c, n_ - width) : c, used = std::min(width, n_ - at);
-      const bool packs = used < width || b_col_ != 1 || b_rows_.at || b_cols_.at;
-      if (packs) pack_panel(b_, b_cols_.from(at), b_rows_, used, width, k_, packed);
-      blocks(k_, a, a_row_, a_col_, rows, packs ? packed : b + at, packs ? width : b_row_, width, to + at, ld,
-             true);
-    }
-    if (whole) return;
-    if (epilogue_)
-      return finish(row, 0, rows, n_, sums, ld,
-                    memory + round_up(static_cast<std::int64_t>(panel), 64) +
-                        round_up(static_cast<std::int64_t>(tile), 64));
-    for (std::int64_t r = 0; r < rows; ++r) narrow(sums + r * ld, out_ + (row + r) * n_, n_);
-  }
-
-  /// One panel of columns times all rows of a.
-  void blocks(std::int64_t k, const C* a, std::int64_t a_row, std::int64_t a_col, std::int64_t rows,
-              const C* b, std::int64_t b_row, std::int64_t columns, C* to, std::int64_t ld,
-              bool first) const {
-    for (std::int64_t left = (rows + micro_.mr - 1) / micro_.mr; left > 0; --left) {
-      const std::int64_t height = (rows + left - 1) / left;
-      micro_.direct(height, columns)(k, a, a_row, a_col, b, b_row, to, ld, first, false);
-      a += height * a_row, to += height * ld, rows -= height;
-    }
   }
 
   static std::int64_t slab_of(std::int64_t k, std::int64_t lines) {
@@ -590,7 +524,31 @@ class CpuLibrary final : public library::Library {
   }
 };
 
+template <class C>
+class FixedProduct final : public library::FixedCall {
+ public:
+  explicit FixedProduct(const Matmul& call) : product_(call) {}
+  void run(std::span<const std::byte* const> operands, void* out,
+           const device::Bound* epilogue) const override {
+    product_.run(reinterpret_cast<const C*>(operands[0]), reinterpret_cast<const C*>(operands[1]),
+                 static_cast<C*>(out), epilogue, 0);
+  }
+
+ private:
+  const DirectProduct<C> product_;
+};
+
 }  // namespace
+
+std::shared_ptr<const library::FixedCall> fixed_product(const Matmul& call) {
+  if (empty(call) || call.k == 0 || batches(call) > 1 || call.unrounded || call.bias || call.addend)
+    return nullptr;
+  return dispatch(call.dtype, [&]<class T>() -> std::shared_ptr<const library::FixedCall> {
+    if constexpr (std::is_same_v<T, typename ComputeOf<T>::type>)
+      if (Product<T>::is_direct(call)) return std::make_shared<FixedProduct<T>>(call);
+    return nullptr;
+  });
+}
 
 const library::Library& library() {
   static const CpuLibrary instance;

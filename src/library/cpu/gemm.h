@@ -6,11 +6,17 @@
 // of the result is summed in one order, k ascending, whatever the number of threads.
 #pragma once
 
+#include "library/call.h"
 #include "library/library.h"
+
+#include <memory>
 
 namespace kiln::cpu {
 
 /// The CPU's Library.
 const library::Library& library();
+
+/// One product of two matrices that is small; null for others. Addresses are not looked at.
+std::shared_ptr<const library::FixedCall> fixed_product(const library::Matmul& call);
 
 }  // namespace kiln::cpu

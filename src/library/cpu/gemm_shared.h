@@ -32,14 +32,21 @@ inline std::int64_t batch_offset(const Matmul& call, const library::MatrixStack&
   return offset;
 }
 
-inline constexpr double kSerialWork = 600e3;  // multiply-adds below which threads do not pay
+inline bool strided(const library::MatrixStack& s) { return !s.row_offsets && !s.col_offsets; }
+
+inline constexpr double kSerialWork = 600e3;      // multiply-adds below which threads do not pay
+inline constexpr double kSerialEpilogue = 400e3;  // the same of an epilogue's primitives
+
+/// Primitives of one product's epilogue.
+inline double epilogue_work(const Matmul& call) {
+  return call.epilogue ? call.epilogue->launch->work / static_cast<double>(batches(call)) : 0;
+}
 
 /// Of one product of two matrices.
 inline double multiply_adds(const Matmul& call) {
   return static_cast<double>(call.m) * static_cast<double>(call.n) * static_cast<double>(call.k);
 }
 
-inline bool strided(const library::MatrixStack& s) { return !s.row_offsets && !s.col_offsets; }
 inline bool is_vector(const Matmul& call) {
   return (call.n == 1 || call.m == 1) && strided(call.a) && strided(call.b);
 }

@@ -7,6 +7,10 @@
 
 namespace kiln::cpu {
 
+inline constexpr std::int64_t kDepth = 384;  // k block: an a panel of 14 rows is 21 KiB of L1
+inline constexpr std::int64_t kTileRows = 168,
+                              kTileCols = 256;  // a tile's operands and result stay in L2
+
 class Tiles {
  public:
   Tiles() = default;

@@ -22,6 +22,9 @@ struct Product final : Routine {
   std::size_t workspace_bytes(const Call& call) const override {
     return library().workspace_bytes(library::matmul_of(call));
   }
+  std::shared_ptr<const library::FixedCall> fixed(const Call& call) const override {
+    return fixed_product(library::matmul_of(call));
+  }
   void run(const Call& call, std::byte* workspace) const override {
     library().matmul(library::matmul_of(call), workspace);
   }
