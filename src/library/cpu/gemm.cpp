@@ -132,8 +132,10 @@ class Product {
   enum class Way { Vector, Direct, Thin, Packed };
   static Way way_of(const Matmul& call) {
     if (is_vector(call)) return lines_adjoin(call) && ThinProduct<T>::fits(call) ? Way::Thin : Way::Vector;
-    if constexpr (std::is_same_v<T, C>)
-      if (DirectProduct<C>::fits(call)) return Way::Direct;
+    if constexpr (std::is_same_v<T, C>) {
+      if (DirectProduct<C>::is_small(call)) return Way::Direct;
+      if (!ThinProduct<T>::fits(call) && DirectProduct<C>::stays_near(call)) return Way::Direct;
+    }
     return ThinProduct<T>::fits(call) ? Way::Thin : Way::Packed;
   }
 

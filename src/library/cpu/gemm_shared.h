@@ -53,13 +53,6 @@ inline bool is_vector(const Matmul& call) {
 
 /// Whether rows are adjacent elements.
 inline bool has_rows(const library::MatrixStack& s) { return strided(s) && s.col_stride == 1; }
-/// Whether columns of b, as many as a few registers hold, stay in the first cache where they lie: they have
-/// few steps, whose rows are not so far apart that they share sets.
-inline bool panels_stay_near(const Matmul& call) {
-  constexpr std::int64_t kFew = 168, kSets = 256;  // steps and columns; bytes
-  return has_rows(call.b) && call.k <= kFew && call.n <= kFew &&
-         call.b.row_stride * static_cast<std::int64_t>(size_of(call.dtype)) % kSets != 0;
-}
 
 /// Of a matrix times a vector: whether lines are summed each by itself; side by side they are scaled and
 /// added.

@@ -2,6 +2,7 @@
 
 #include "library/cpu/gemm.h"
 #include "modes.h"
+#include "with_threads.h"
 
 #include <kiln/compile.h>
 #include <kiln/kiln.h>
@@ -113,6 +114,31 @@ TEST(DirectProduct, RunsOfAPlanReadTheMemoryOfTheirOwnArguments) {
     }
     EXPECT_LT(max(abs(have - want)).item<float>(), 1e-4f) << i;
   }
+}
+
+/// Tiles of rows, of columns where there are few rows, and of columns that are packed.
+using DirectProductOnThreads = testing::WithThreads;
+TEST_F(DirectProductOnThreads, EpiloguesGetTilesOfRowsAndColumns) {
+  const auto head = [](const Tensor& x, const Tensor& w, const Tensor& b, const Tensor& residual) {
+    return residual + relu(matmul(x, w) + b);
+  };
+  const auto keys = random::split<4>(random::Key(7));
+  for (const auto& [m, n, k] : {std::array<std::int64_t, 3>{100, 2401, 20}, {5, 500, 300}, {40, 300, 60}})
+    for (const bool turned : {false, true}) {
+      const Tensor x = random::normal(keys[0], {m, k}).eval(),
+                   w = random::normal(keys[1], turned ? Shape{n, k} : Shape{k, n}).eval(),
+                   b = random::normal(keys[2], {n}).eval(), residual = random::normal(keys[3], {m, n}).eval();
+      const auto result = [&] { return head(x, turned ? w.T() : w, b, residual).eval(); };
+      Tensor want;
+      {
+        const testing::ModeScope interpreted(Mode::Interpret);
+        want = result();
+      }
+      for (const int threads : {1, 2, 3, 8}) {
+        use(threads);
+        EXPECT_LT(max(abs(result() - want)).item<float>(), 1e-4f) << m << " rows, " << threads << " threads";
+      }
+    }
 }
 
 }  // namespace

@@ -164,6 +164,25 @@ TYPED_TEST(Gemm, EveryNumberOfColumns) {
   }
 }
 
+/// Operands that stay near where they lie are multiplied some hundred steps at a time; lines that are pages
+/// apart, and columns that are not adjacent, are packed.
+TYPED_TEST(Gemm, ManyStepsOfOperandsThatStayNear) {
+  constexpr auto kPage = static_cast<std::int64_t>(4096 / sizeof(TypeParam));
+  for (const int threads : {1, 3}) {  // three share out columns where there are few rows
+    this->use(threads);
+    for (const auto& [m, n, k] : {std::array<std::int64_t, 3>{130, 45, 257}, {61, 75, 530}, {3, 210, 1030}}) {
+      check<TypeParam>(m, n, k);
+      check<TypeParam>(m, n, k, Layout{.a_transposed = true, .b_gap = 3});
+      check<TypeParam>(m, n, k, Layout{.a_reversed = true, .a_spread = 2});
+      check<TypeParam>(m, n, k, Layout{.b_transposed = true});
+      check<TypeParam>(m, n, k, Layout{.b_gap = kPage - n});
+      check<TypeParam>(m, n, k, Layout{.a_gap = 2 * kPage - k});
+      check<TypeParam>(m, n, k, Layout{.a_transposed = true, .a_gap = kPage - m});
+      check<TypeParam>(m, n, k, Layout{.b_spread = 2});
+    }
+  }
+}
+
 TYPED_TEST(Gemm, MatchesTheNaiveLoopOnThreads) {
   for (int threads : {1, 2, 5}) {
     this->use(threads);
@@ -355,8 +374,13 @@ TEST(GemmBatch, BroadcastsByZeroStridesAndSplitsOverThreads) {
 TEST(GemmNumbers, BitsDoNotDependOnTheNumberOfThreads) {
   const Config before = config();
   std::mt19937 rng(1);
-  for (const auto& [m, n, k] :
-       {std::array<std::int64_t, 3>{333, 417, 801}, {500, 33, 801}, {500, 150, 400}, {100, 97, 100}}) {
+  for (const auto& [m, n, k] : {std::array<std::int64_t, 3>{333, 417, 801},
+                                {500, 33, 801},
+                                {500, 150, 400},
+                                {100, 97, 100},
+                                {3, 500, 800},
+                                {1025, 33, 30},
+                                {333, 417, 1024}}) {
     std::vector<float> a(static_cast<std::size_t>(m * k)), b(static_cast<std::size_t>(k * n));
     for (float& x : a) x = some<float>(rng) * 0.37f;
     for (float& x : b) x = some<float>(rng) * 0.73f;
