@@ -13,6 +13,13 @@
 //                                                contiguous axis
 //   b_factor(args, p, n)                         where kFactored: what the sums of column n are multiplied by
 //
+// Where memory has two elements in each byte (kShare), a lane takes 32 adjacent ones of a line at a time. The
+// hook gets the byte of each, or integers of four bits as floats (kNibbles). Of such integers alone, perhaps less a
+// zero point and times a scale that 32 of a line share, halves are made in pairs without it:
+//
+//   b_zero(args, p, line, first)    where kZeroed, b_scale(args, p, line, first) where kScaled: of the 32
+//                                   elements from `first` on
+//
 // Pre: k is A's contiguous axis; rows of both operands begin at multiples of 16 bytes. kMade: lines of B are
 // multiples of 8 elements.
 #pragma once
@@ -29,21 +36,25 @@ struct Pointee<const T*> {
 typedef Pointee<decltype(b_matrix(*static_cast<const Args*>(nullptr), 0, 0))>::type
     Stored;                                                    // of B, in memory
 constexpr int kStored = sizeof(Stored), kUnit = 16 / kStored;  // bytes of one; how many are 16 bytes
+constexpr int kShare = Config::kShare;  // elements of B that are made of one
 // A block's tile, mirrored by product_launch.cpp. Class 0: k is B's contiguous axis. 1: n is; 2: n is, and
 // there are too few columns for a block of 64 on each multiprocessor. 3: as 0, made of bytes, and blocks of
-// 16 columns are dealt more evenly.
+// 16 columns are dealt more evenly. 4: as 3, of 32 columns and two elements in a byte.
 constexpr bool kNarrow = Config::kTile == 3;
 constexpr int kRows = Config::kRows, kTileN = Config::kTile == 1 ? 64 : kNarrow ? 16 : 32;
 constexpr int kColumns = kTileN / Config::kProducts;                  // of one product
-constexpr int kDepth = Config::kTile == 1 ? 32 : kNarrow ? 128 : 64;  // k of a warp's step
-constexpr int kALine = kDepth * 2, kBLine = (Config::kBKMajor ? kDepth : kColumns) * kStored;  // bytes
+constexpr int kDepth = Config::kTile == 1 ? 32 : Config::kTile >= 3 ? 128 : 64;  // k of a warp's step
+constexpr int kALine = kDepth * 2,
+              kBLine = (Config::kBKMajor ? kDepth : kColumns) * kStored / kShare;  // bytes
 constexpr int kBLines = Config::kBKMajor ? kColumns : kDepth;
 constexpr int kABytes = kRows * kALine, kEachBytes = kBLines * kBLine;
 constexpr int kStageBytes = kABytes + Config::kProducts * kEachBytes;
 constexpr int kWarps = Config::kWarps, kThreads = 32 * kWarps, kBlocksPerSm = Config::kWarpsPerSm / kWarps;
 constexpr int kFit = 196608 / Config::kWarpsPerSm / kStageBytes, kStages = kFit < 4 ? kFit : 4;
-static_assert(Config::kBKMajor == (Config::kTile == 0 || kNarrow), "");
-static_assert((Config::kTile < 2 || Config::kProducts == 1) && (!kNarrow || (kMade && kStored == 1)), "");
+static_assert(Config::kBKMajor == (Config::kTile == 0 || Config::kTile >= 3), "");
+static_assert((Config::kTile != 2 && !kNarrow) || Config::kProducts == 1, "");
+static_assert(Config::kTile < 3 || (kMade && kStored == 1), "");
+static_assert(kShare == 1 || (kShare == 2 && Config::kTile >= 3), "");
 static_assert(Config::kAKMajor && Config::kAAlign == 16 && Config::kBAlign == 16, "");
 static_assert(!kMade || (Config::kTile != 2 && kStored <= 4), "");
 static_assert(!kMade || Config::kBKMajor || Config::kProducts == 1, "");
@@ -87,14 +98,23 @@ __device__ __forceinline__ uint32 unit_by_columns(int line, int unit) {
     return line * Line + ((unit ^ (Line == 128 ? low << 1 | high << 2 : low | high << 2)) << 4);
 }
 
+/// The same for lanes 4 g + q that read unit 4 q of line g, of 256 bytes.
+__device__ __forceinline__ uint32 unit_by_quarters(int line, int unit) {
+  return line * 256 + ((unit ^ (unit >> 3 & 1 | (line & 1) << 1)) << 4);
+}
+
 __device__ __forceinline__ uint32 a_unit(int line, int unit) {
-  if constexpr (kNarrow)
+  if constexpr (kShare == 2)
+    return unit_by_quarters(line, unit);
+  else if constexpr (kNarrow)
     return unit_by_narrow_lines<kALine>(line, unit);
   else
     return kMade ? unit_by_lines<kALine>(line, unit) : shared_unit<kALine>(line, unit);
 }
 __device__ __forceinline__ uint32 b_unit(int line, int unit) {
-  if constexpr (kNarrow)
+  if constexpr (kShare == 2)
+    return line * kBLine + (unit << 4);  // lanes 4 g + q read unit q of line g
+  else if constexpr (kNarrow)
     return unit_by_narrow_lines<kBLine>(line, unit);
   else if constexpr (!kMade)
     return shared_unit<kBLine>(line, unit);
@@ -156,10 +176,10 @@ struct Operands {
 #pragma unroll
     for (int p = 0; p < Config::kProducts; ++p)
       b[p].begin(b_matrix(args, place.p + p, place.b) +
-                     (Config::kBKMajor ? place.n * b_pitch + first_k : place.n + first_k * b_pitch),
+                     (Config::kBKMajor ? place.n * b_pitch + first_k / kShare : place.n + first_k * b_pitch),
                  b_pitch);
     a_step = kWarps * kDepth;
-    b_step = Config::kBKMajor ? a_step : a_step * b_pitch;
+    b_step = Config::kBKMajor ? a_step / kShare : a_step * b_pitch;
     rows = product.m - place.m;
     columns = part.n - place.n;
     k = product.k - first_k;
@@ -174,7 +194,7 @@ struct Operands {
         b[p].fill(stage + kABytes + p * kEachBytes, kBLines, b_unit);
     } else if (k > 0) {
       a.fill(stage, rows, between_0_and(8, k - 8 * a.unit), a_unit);
-      const int along = Config::kBKMajor ? k : columns, lines = Config::kBKMajor ? columns : k;
+      const int along = (Config::kBKMajor ? k : columns) / kShare, lines = Config::kBKMajor ? columns : k;
 #pragma unroll
       for (int p = 0; p < Config::kProducts; ++p)
         b[p].fill(stage + kABytes + p * kEachBytes, lines, between_0_and(kUnit, along - kUnit * b[p].unit),
@@ -344,12 +364,131 @@ __device__ __forceinline__ void multiply_columns(const A& args, Sums& sums, uint
   }
 }
 
+/// What the elements of a lane's columns have in common within a step.
+struct Shared {
+  uint32 zero[Config::kProducts * (kColumns / 16)][2], scale[Config::kProducts * (kColumns / 16)][2];
+};
+
+/// Loads it: early, so that it is there when the step's operands are.
+template <class A>
+__device__ __forceinline__ void load_shared_of(const A& args, Shared& shared, const TilePlace& place,
+                                               int columns, int k) {
+  if constexpr (Config::kZeroed || Config::kScaled) {
+    const int lane = threadIdx.x % 32, g = lane >> 2, at = k + 32 * (lane & 3);
+    const int first = at < args.product.k ? at : args.product.k - 32;
+#pragma unroll
+    for (int i = 0; i < Config::kProducts * (kColumns / 16); ++i)
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        const int p = place.p + i / (kColumns / 16), column = place.n + 16 * (i % (kColumns / 16)) + 8 * h + g;
+        const int line = column < columns ? column : columns - 1;
+        if constexpr (Config::kZeroed) {
+          const float zero = -b_zero(args, p, line, first);
+          shared.zero[i][h] = pair_of(zero, zero, Element());
+        }
+        if constexpr (Config::kScaled) {
+          const float scale = b_scale(args, p, line, first);
+          shared.scale[i][h] = pair_of(scale, scale, Element());
+        }
+      }
+  }
+}
+
+/// Eight adjacent elements of a line, two of them in each byte of `word`.
+template <class A, class T = Stored>
+__device__ __forceinline__ void make_packed(const A& args, int p, int line, int first, uint32 word,
+                                            float (&made)[1][8]) {
+  if constexpr (Config::kNibbles) {
+    float given[1][8];
+#pragma unroll
+    for (int i = 0; i < 8; ++i) given[0][i] = nibble_of(word, i, T());
+    b_value(args, p, line, first, given, made);
+  } else if constexpr (Config::kWidens) {
+    float given[1][8];
+#pragma unroll
+    for (int i = 0; i < 8; ++i) given[0][i] = byte_of(word, i / 2, T());
+    b_value(args, p, line, first, given, made);
+  } else {
+    T given[1][8];
+#pragma unroll
+    for (int i = 0; i < 8; ++i) given[0][i] = T(word >> 8 * (i / 2));
+    b_value(args, p, line, first, given, made);
+  }
+}
+
+/// The lines are columns of two elements in a byte: a lane has 32 adjacent k of each of its columns, eight of
+/// them at a time.
+template <bool Whole, class A>
+__device__ __forceinline__ void multiply_packed(const A& args, Sums& sums, uint32 stage,
+                                                const TilePlace& place, int columns, int k,
+                                                const Shared& shared) {
+  constexpr int kEach = Config::kProducts * (kColumns / 16);
+  const int lane = threadIdx.x % 32, g = lane >> 2, q = lane & 3;
+  uint4 words[kEach][2];
+#pragma unroll
+  for (int i = 0; i < kEach; ++i)
+#pragma unroll
+    for (int h = 0; h < 2; ++h)
+      words[i][h] = load_shared_16(stage + kABytes + i / (kColumns / 16) * kEachBytes +
+                                   b_unit(16 * (i % (kColumns / 16)) + 8 * h + g, q));
+  const bool there = Whole || k + 32 * q < args.product.k;
+#pragma unroll
+  for (int part = 0; part < 4; ++part) {
+    uint4 rows[kRows / 8];
+#pragma unroll
+    for (int t = 0; t < kRows / 8; ++t) {
+      const uint4 r = load_shared_16(stage + a_unit(8 * t + g, 4 * q + part));
+      rows[t] = r;
+      if constexpr (Config::kAsGiven) {  // elements i and i + 4 of eight, as they lie in half words
+        rows[t].x = __byte_perm(r.x, r.z, 0x5410), rows[t].y = __byte_perm(r.x, r.z, 0x7632);
+        rows[t].z = __byte_perm(r.y, r.w, 0x5410), rows[t].w = __byte_perm(r.y, r.w, 0x7632);
+      }
+    }
+    const int at = there ? k + 32 * q + 8 * part : args.product.k - 8;
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+      uint32 b[2][4];
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        const uint4& w = words[i][h];
+        const uint32 word = part == 0 ? w.x : part == 1 ? w.y : part == 2 ? w.z : w.w;
+        uint32 pairs[4];
+        if constexpr (Config::kAsGiven) {
+          halves_of_nibbles<Stored, Element>(word, pairs);
+#pragma unroll
+          for (int e = 0; e < 4; ++e) {
+            if constexpr (Config::kZeroed) pairs[e] = add_pairs(pairs[e], shared.zero[i][h], Element());
+            if constexpr (Config::kScaled) pairs[e] = multiply_pairs(pairs[e], shared.scale[i][h], Element());
+          }
+        } else {
+          const int column = place.n + 16 * (i % (kColumns / 16)) + 8 * h + g;
+          float made[1][8];
+          make_packed(args, place.p + i / (kColumns / 16), column < columns ? column : columns - 1, at, word,
+                      made);
+#pragma unroll
+          for (int e = 0; e < 4; ++e) pairs[e] = pair_of(made[0][2 * e], made[0][2 * e + 1], Element());
+        }
+#pragma unroll
+        for (int e = 0; e < 4; ++e) b[e / 2][h + e % 2 * 2] = there ? pairs[e] : 0;
+      }
+#pragma unroll
+      for (int t = 0; t < kRows / 8; ++t) {
+        auto& sum = sums[i / (kColumns / 16)][i % (kColumns / 16)][t];
+        multiply_add(sum, b[0], rows[t].x, rows[t].y, Element());
+        multiply_add(sum, b[1], rows[t].z, rows[t].w, Element());
+      }
+    }
+  }
+}
+
 /// One step, with all of its k or without; a template, so that b_value need not exist where nothing is made.
 template <bool Whole, class A>
 __device__ __forceinline__ void multiply(const A& args, Sums& sums, uint32 stage, const TilePlace& place,
-                                         int columns, int k) {
+                                         int columns, int k, const Shared& shared) {
   if constexpr (!kMade)
     multiply_stored(sums, stage);
+  else if constexpr (kShare == 2)
+    multiply_packed<Whole>(args, sums, stage, place, columns, k, shared);
   else if constexpr (Config::kBKMajor)
     multiply_lines<Whole>(args, sums, stage, place, columns, k);
   else
@@ -389,17 +528,20 @@ __device__ __forceinline__ void add_products(const Args& args, Sums& sums, const
     copies_wait<kStages - 2>();
     __syncwarp();
   };
+  Shared common;
   for (; k + kDepth <= product.k; k += kStep) {
+    load_shared_of(args, common, place, columns, k);
     wait();
     operands.fill(mine +
                   (read == 0 ? kStages - 1 : read - 1) * kStageBytes);  // what the step before has read
     copies_commit();
-    multiply<true>(args, sums, mine + read * kStageBytes, place, columns, k);
+    multiply<true>(args, sums, mine + read * kStageBytes, place, columns, k, common);
     read = read + 1 == kStages ? 0 : read + 1;
   }
   if (k < product.k) {
+    load_shared_of(args, common, place, columns, k);
     wait();
-    multiply<false>(args, sums, mine + read * kStageBytes, place, columns, k);
+    multiply<false>(args, sums, mine + read * kStageBytes, place, columns, k, common);
   }
   copies_wait<0>();
 }
@@ -444,7 +586,7 @@ __device__ __forceinline__ void run_product(const Args& args) {
         for (int w = 0; w < kWarps; ++w)
           sum += __uint_as_float(load_shared(shared + 4 * ((w * kRows + m) * kPitch + p * kColumns + n + e)));
         const int column = place.n + n + (e < left ? e : 0);
-        if constexpr (Config::kAsGiven) sum *= 1 / kHalfOfByte<Element>;
+        if constexpr (Config::kAsGiven && kShare == 1) sum *= 1 / kHalfOfByte<Element>;
         total[p][e] = Config::kFactored ? sum * factor_of<Config::kFactored>(args, place.p + p, column) : sum;
       }
     epilogue(args, place.p, place.b, place.m + m, place.n + n, left < kWidth ? left : kWidth, total);

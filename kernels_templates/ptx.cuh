@@ -218,3 +218,74 @@ __device__ __forceinline__ uint32 halves_of(uint32 low, uint32 high, int i) {
   return moved_halves(pair, kByteSigns<T> != 0, Half());
 }
 #endif
+
+/// Element i of eight integers of four bits in a word, as a float.
+__device__ __forceinline__ float nibble_of(uint32 word, int i, uint8) {
+  return __uint_as_float((word >> 4 * i & 15) | 0x4b000000) - 8388608.0f;
+}
+__device__ __forceinline__ float nibble_of(uint32 word, int i, int8) {
+  return __uint_as_float(((word >> 4 * i & 15) ^ 8) | 0x4b000000) - 8388616.0f;
+}
+
+/// Sums and products of two pairs of halves, and elements i and i + 4 of eight integers of four bits as such a
+/// pair, for i from 0 to 3.
+#ifdef KILN_FAKE_DEVICE
+template <class Half>
+__device__ __forceinline__ float half_of_pair(uint32 pair, int i) {
+  Half half;
+  half.bits = static_cast<unsigned short>(pair >> 16 * i);
+  return to_float(half);
+}
+template <class Half>
+__device__ __forceinline__ uint32 add_pairs(uint32 x, uint32 y, Half) {
+  return pair_of(half_of_pair<Half>(x, 0) + half_of_pair<Half>(y, 0),
+                 half_of_pair<Half>(x, 1) + half_of_pair<Half>(y, 1), Half());
+}
+template <class Half>
+__device__ __forceinline__ uint32 multiply_pairs(uint32 x, uint32 y, Half) {
+  return pair_of(half_of_pair<Half>(x, 0) * half_of_pair<Half>(y, 0),
+                 half_of_pair<Half>(x, 1) * half_of_pair<Half>(y, 1), Half());
+}
+template <class T, class Half>
+__device__ __forceinline__ void halves_of_nibbles(uint32 word, uint32 (&pairs)[4]) {
+  for (int i = 0; i < 4; ++i)
+    pairs[i] = pair_of(nibble_of(word, i, T()), nibble_of(word, i + 4, T()), Half());
+}
+#else
+__device__ __forceinline__ uint32 add_pairs(uint32 x, uint32 y, bf16) {
+  uint32 z;
+  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(z) : "r"(x), "r"(0x3f803f80), "r"(y));
+  return z;
+}
+__device__ __forceinline__ uint32 add_pairs(uint32 x, uint32 y, f16) {
+  uint32 z;
+  asm("add.f16x2 %0, %1, %2;" : "=r"(z) : "r"(x), "r"(y));
+  return z;
+}
+__device__ __forceinline__ uint32 multiply_pairs(uint32 x, uint32 y, bf16) {
+  uint32 z;
+  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(z) : "r"(x), "r"(y), "r"(0x80008000));
+  return z;
+}
+__device__ __forceinline__ uint32 multiply_pairs(uint32 x, uint32 y, f16) {
+  uint32 z;
+  asm("mul.f16x2 %0, %1, %2;" : "=r"(z) : "r"(x), "r"(y));
+  return z;
+}
+// As the last bits of a half they are a number from 128 on (float16: 1024). A signed one is the unsigned one
+// with its sign changed, less 8.
+template <class Half>
+constexpr uint32 kAboveNibbles = 0x64006400;
+template <>
+constexpr uint32 kAboveNibbles<bf16> = 0x43004300;
+template <class T, class Half>
+__device__ __forceinline__ void halves_of_nibbles(uint32 word, uint32 (&pairs)[4]) {
+  constexpr uint32 kSigns = T(-1) < T(0) ? 0x00080008 : 0, kAbove = kAboveNibbles<Half> | kSigns;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    uint32 pair;  // nibbles & 0x000f000f ^ kAbove
+    asm("lop3.b32 %0, %1, %2, %3, 0x6a;" : "=r"(pair) : "r"(word >> 4 * i), "r"(0x000f000f), "r"(kAbove));
+    pairs[i] = add_pairs(pair, kAbove ^ 0x80008000, Half());
+  }
+}
+#endif

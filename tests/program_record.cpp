@@ -56,6 +56,23 @@ Value Recorder::cast(const Value& v, DType t) {
   return define(cat("astype(", x.name, ", ", dtype_text(t), ")"), astype(x.tensor, t), exact, x.bound, error);
 }
 
+/// By way of an 8-bit float, which moves or is chosen on the way: its formats are of memory alone.
+Value Recorder::kept_in_eight_bits(const Value& v, Draw& d) {
+  const bool fine = d.chance(50);
+  const DType t = v.tensor.dtype(), eight = fine ? DType::Float8E4M3FN : DType::Float8E5M2;
+  const Value x = tame(v, fine ? 16 : 8);
+  Value y = define(cat("astype(", x.name, ", ", dtype_text(eight), ")"), astype(x.tensor, eight), x);
+  switch (d.below(4)) {
+    case 0: break;
+    case 1: y = define(cat("flip(", y.name, ")"), flip(y.tensor), y); break;
+    case 2: y = define(cat("roll(", y.name, ", 1)"), roll(y.tensor, 1), y); break;
+    default:
+      y = define(cat("where(", x.name, " > 1, ", y.name, ", flip(", y.name, "))"),
+                 where(x.tensor > 1, y.tensor, flip(y.tensor)), y);
+  }
+  return define(cat("astype(", y.name, ", ", dtype_text(t), ")"), astype(y.tensor, t), x);
+}
+
 Value Recorder::boolean(const Value& v) {
   if (is_bool(v.tensor.dtype())) return v;
   return define(cat(v.name, " > 0"), v.tensor > 0, true, 1);
@@ -143,7 +160,8 @@ Value Recorder::apply(const Instruction& i, Draw& d) {
     case Kind::Clip: return clipped(input(i, 0), d);
     case Kind::Cast: {
       const Value x = input(i, 0);
-      return cast(x, x.exact || is_float(i.dtype) ? i.dtype : DType::Float32);
+      const Value y = cast(x, x.exact || is_float(i.dtype) ? i.dtype : DType::Float32);
+      return y.exact && !is_bool(y.tensor.dtype()) && d.chance(30) ? kept_in_eight_bits(y, d) : y;
     }
     case Kind::Reshape: return reshaped(input(i, 0), random_factors(input(i, 0).tensor.numel(), d));
     case Kind::Permute: return permuted(input(i, 0), d);

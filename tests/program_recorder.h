@@ -103,6 +103,7 @@ class Recorder {
   Value settle(Value v);
   Value cast(const Value& v, DType t);
   Value numeric(const Value& v) { return is_bool(v.tensor.dtype()) ? cast(v, DType::Int32) : v; }
+  Value kept_in_eight_bits(const Value& v, Draw& d);
   Value boolean(const Value& v);
   Value tame(const Value& v, double limit);
   Value exactly(const Value& v, double limit) { return v.exact ? tame(v, limit) : v; }

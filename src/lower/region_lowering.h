@@ -64,6 +64,9 @@ struct MadeOperand {
   int made_of = 0;                        // bytes of one of its elements
   bool widens = false, as_given = false;  // the hook gets them as floats; and returns them: integers
   bool factored = false;                  // the sums of a column are to be multiplied by b_factor
+  int share = 1;                          // of its elements are made of one of the array
+  bool nibbles = false;                   // the hook gets integers of four bits as floats
+  bool zeroed = false, scaled = false;    // as_given, but for b_zero and b_scale, which 32 of a line share
 };
 
 inline bool has_position(Op op) { return ir::has(op, ir::POSITION); }
@@ -452,10 +455,13 @@ class RegionLowering : private Roles {
   bool collapse_lines(std::int64_t length);
   std::int64_t pitch_of(const Entry& e) const;
   EntryId find_copied() const;
+  int share_of(const Entry& e) const;
   bool only_widened(EntryId id) const, is_bounded(EntryId id) const;
   bool is_same_along(EntryId id, const std::vector<int>& groups) const;
+  EntryId find_nibbles() const, without_casts(EntryId id) const;
+  std::optional<Quantized> quantized(EntryId id, DType element) const;
   std::vector<EntryId> factors_of_columns(const plan::MadeOperand& what) const;
-  kernel::Hook factor_hook(std::span<const EntryId> factors, E part, E column);
+  kernel::Hook factor_hook(const char* name, std::span<const EntryId> factors, std::span<const E> at);
   std::int64_t alignment_of(const BufferSource& source, std::int64_t pitch_bytes) const;
   std::vector<kernel::Hook> adopt(std::vector<kernel::Hook> hooks, const Lowered& from);
 
@@ -506,7 +512,7 @@ class RegionLowering : private Roles {
   bool narrow_ = true;                         // Product, GPU: indices of hooks fit 32 bits, so far
   std::int64_t other_columns_ = 0;             // Product, GPU: of others in the launch
   std::vector<int> line_groups_, run_groups_;  // of an operand that is made: lines, and along one
-  EntryId copied_ = kNoEntry;                  // the load whose values come with the hook's calls
+  EntryId copied_ = kNoEntry;                  // what comes with the hook's calls: a load, or its nibbles
   std::uint32_t copied_buffer_ = 0;            // and their array
   DType copied_type_ = DType::Float32;
 

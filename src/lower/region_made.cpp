@@ -7,6 +7,7 @@
 #include "plan/made_operands.h"
 
 #include <algorithm>
+#include <array>
 #include <numeric>
 
 namespace kiln::lower {
@@ -54,7 +55,18 @@ bool RegionLowering::collapse_lines(std::int64_t length) {
     groups_.push_back(g);
     (along ? run_groups_ : line_groups_).push_back(last_group());
   }
-  return !run_groups_.empty() && groups_.back().extent % kRun == 0;
+  if (run_groups_.empty()) return false;
+  std::int64_t last = groups_.back().extent;  // or two elements made of one, and what these are a part of
+  if (last == 2 && run_groups_.size() > 1) last *= groups_[groups_.size() - 2].extent;
+  return last % kRun == 0;
+}
+
+/// How many adjacent elements of a line are made of one of a load: 1, or 2 of bytes.
+int RegionLowering::share_of(const Entry& e) const {
+  const Group& last = groups_[static_cast<std::size_t>(run_groups_.back())];
+  const bool shares = run_groups_.size() > 1 && last.extent == 2 && size_of(g_[e.node].dtype) == 1 &&
+                      e.index.coef(last.last) == 0;
+  return shares ? 2 : 1;
 }
 
 /// How far one line of a load is from the next, if its elements lie side by side and its lines at one
@@ -73,7 +85,9 @@ std::int64_t RegionLowering::pitch_of(const Entry& e) const {
     }
     return step;
   };
-  return steps(run_groups_) == 1 ? steps(line_groups_) : -1;
+  std::vector<int> along = run_groups_;
+  if (share_of(e) > 1) along.pop_back();
+  return steps(along) == 1 ? steps(line_groups_) : -1;
 }
 
 /// The load that the main loop copies: the largest, if the others are few bytes beside it.
@@ -110,6 +124,7 @@ bool RegionLowering::only_widened(EntryId id) const {
 /// Whether a value of 8-bit integers stays small: they themselves, as floats, less or plus what others are.
 bool RegionLowering::is_bounded(EntryId id) const {
   const Entry& e = p_.entries[id];
+  if (id == copied_ && e.kind == Entry::Kind::Op) return true;
   if (e.kind == Entry::Kind::Load)
     return id != copied_ || (size_of(g_[e.node].dtype) == 1 && is_int(g_[e.node].dtype));
   if (e.kind == Entry::Kind::Scalar) return true;
@@ -124,8 +139,9 @@ bool RegionLowering::is_bounded(EntryId id) const {
 bool RegionLowering::is_same_along(EntryId id, const std::vector<int>& groups) const {
   const Entry& e = p_.entries[id];
   if (e.kind == Entry::Kind::Scalar) return true;
-  if (e.kind == Entry::Kind::Load) {
-    if (id == copied_ || e.predicates >= 0) return false;
+  if (id == copied_) return false;
+  if (e.kind == Entry::Kind::Load || e.kind == Entry::Kind::Iota) {
+    if (e.kind == Entry::Kind::Load && e.predicates >= 0) return false;
     for (const Term& t : std::span(e.index.terms, static_cast<std::size_t>(e.index.n)))
       if (t.atom >= p_.space.axis_count() && !moves_buffer(t)) return false;
     return std::ranges::all_of(groups, [&](int g) {
@@ -171,10 +187,12 @@ std::int64_t RegionLowering::alignment_of(const BufferSource& source, std::int64
   return unit;
 }
 
-/// What the sums of a column are multiplied by.
-kernel::Hook RegionLowering::factor_hook(std::span<const EntryId> factors, E part, E column) {
-  kernel::Hook hook{"b_factor", {}, {}, {}, {}, -1};
-  for (const E& g : {part, column}) hook.params.push_back(static_cast<std::uint32_t>(g.node().imm));
+/// A hook that gives the product of these, at `position`: of a part of the launch, and what else it is asked
+/// for.
+kernel::Hook RegionLowering::factor_hook(const char* name, std::span<const EntryId> factors,
+                                         std::span<const E> position) {
+  kernel::Hook hook{name, {}, {}, {}, {}, -1};
+  for (const E& g : position) hook.params.push_back(static_cast<std::uint32_t>(g.node().imm));
   forget();
   position_ = {};
   body_ = &hook.body;
@@ -206,6 +224,12 @@ std::optional<MadeOperand> RegionLowering::make_operand(const plan::MadeOperand&
   out.pitch = pitch_of(e);
   if (alignment_of(out_.buffers[out.buffer], out.pitch * size_of(type)) % kCopyUnit != 0) return std::nullopt;
   out.made_of = static_cast<int>(size_of(type));
+  out.share = share_of(e);
+  if (out.share > 1 && !what.by_k) return std::nullopt;  // the main loop takes them apart along k alone
+  if (const EntryId nibbles = out.share > 1 ? find_nibbles() : kNoEntry; nibbles != kNoEntry) {
+    out.nibbles = true;
+    copied_ = nibbles;
+  }
   out.widens = only_widened(copied_);
   copied_type_ = out.widens ? DType::Float32 : type;
   const auto bytes = static_cast<std::uint8_t>(size_of(copied_type_));
@@ -216,7 +240,14 @@ std::optional<MadeOperand> RegionLowering::make_operand(const plan::MadeOperand&
   const E part = size(kGivenPart, 0), line = size(kGivenRow, 0), first = size(kGivenColumn, 0);
   decompose(line, line_groups_);
   const std::vector<EntryId> factors = factors_of_columns(what);
-  out.as_given = out.widens && is_integer_of(p_, g_, factors[0], copied_);
+  out.as_given = out.widens && out.share == 1 && is_integer_of(p_, g_, factors[0], copied_);
+  const std::optional<Quantized> common =
+      out.nibbles ? quantized(factors[0], g_[p_.outputs[0].node].dtype) : std::nullopt;
+  if (common) {
+    out.as_given = true;
+    out.zeroed = common->zero != kNoEntry;
+    out.scaled = common->scale != kNoEntry;
+  }
   kernel::Hook hook{"b_value", {}, {copied_buffer_, made}, {}, {}, -1};
   for (const E& g : {part, line, first}) hook.params.push_back(static_cast<std::uint32_t>(g.node().imm));
   hook.body.push_back(lane_loop({first, konst(kRun)}, run_groups_, [&](Body& body) {
@@ -231,8 +262,14 @@ std::optional<MadeOperand> RegionLowering::make_operand(const plan::MadeOperand&
   if (factors.size() > 1) {
     out.factored = true;
     if (!what.by_k) decompose(first, run_groups_);
-    out.hooks.push_back(factor_hook(std::span(factors).subspan(1), part, what.by_k ? line : first));
+    out.hooks.push_back(factor_hook("b_factor", std::span(factors).subspan(1),
+                                    std::array{part, what.by_k ? line : first}));
   }
+  if (out.zeroed || out.scaled) decompose(first, run_groups_);
+  if (out.zeroed)
+    out.hooks.push_back(factor_hook("b_zero", std::array{common->zero}, std::array{part, line, first}));
+  if (out.scaled)
+    out.hooks.push_back(factor_hook("b_scale", std::array{common->scale}, std::array{part, line, first}));
   k_.n_params = static_cast<std::uint32_t>(out_.params.size());
   k_.threads.narrow = index_is_narrow();
   out.from = std::move(out_);
@@ -303,7 +340,9 @@ bool makes_operands(const plan::Graph& graph, const plan::Regions& regions,
     // Lines along the columns are as wide as a block's tile, and two products share that.
     if (!made || (operands.size() > 1 && !operand.by_k)) return false;
     if (first && (copied(*first) != copied(*made) || first->widens != made->widens ||
-                  first->as_given != made->as_given || first->factored != made->factored))
+                  first->as_given != made->as_given || first->factored != made->factored ||
+                  first->share != made->share || first->nibbles != made->nibbles ||
+                  first->zeroed != made->zeroed || first->scaled != made->scaled))
       return false;
     if (!first) first = std::move(made);
   }

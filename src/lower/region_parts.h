@@ -109,6 +109,13 @@ struct ProductOperand {
   std::int64_t alignment;             // bytes that divide its address and all matrices' offsets
   int made_of = 0;  // bytes of an element of the array that it is made of; 0: it is in memory itself
   bool widens = false, as_given = false, factored = false;  // see lower::MadeOperand
+  int share = 1;
+  bool nibbles = false, zeroed = false, scaled = false;
+};
+
+/// An operand of integers of four bits, less a zero point, times a scale: entries, or none.
+struct Quantized {
+  EntryId zero = kNoEntry, scale = kNoEntry;
 };
 
 /// Parameters of a kernel that is lowered. A role is one parameter whatever its value; what it belongs to

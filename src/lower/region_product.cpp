@@ -234,7 +234,7 @@ ProductOperand RegionLowering::second_operand(kernel::Template& t, NodeId of) {
   ProductOperand operand{buffer,        std::vector<std::int64_t>(rank, 0),
                          kMapUnit,      made->made_of,
                          made->widens,  made->as_given,
-                         made->factored};
+                         made->factored, made->share, made->nibbles, made->zeroed, made->scaled};
   operand.strides[rank - 2] = what->by_k ? 1 : made->pitch;
   operand.strides[rank - 1] = what->by_k ? made->pitch : 1;
   t.hooks.push_back(matrix_hook("b_matrix", operand, batch, part));
@@ -369,6 +369,7 @@ void RegionLowering::choose_main_loop(kernel::Template& t, const ProductOperand&
         (m <= kFewRows / 2 ||
          evens_out(tiles(kFewRows, kLeastTile / 4), tiles(kFewRows, kLeastTile / 2), target_.threads)))
       tile = 3;
+    if (b.share > 1) tile = count == 1 && m <= kFewRows / 2 ? 3 : 4;
   } else {
     KILN_CHECK_THAT(b.made_of == 0, "only few rows take an operand that is made");
     t.name = "product_mma";
@@ -403,7 +404,7 @@ void RegionLowering::add_decode_constants(kernel::Template& t, const ProductOper
   constexpr std::int64_t kOneTile = 8;
   const std::int64_t each = ceil_div(blocks, target_.threads);
   const bool bytes = b.made_of == 1;
-  const bool narrow = std::ranges::find(t.config, "kTile", &kernel::Constant::name)->value == 3;
+  const bool narrow = std::ranges::find(t.config, "kTile", &kernel::Constant::name)->value >= 3;
   const std::int64_t warps = narrow  ? (each > 4   ? 2
                                         : each > 2 ? 4
                                                    : 8)
@@ -416,6 +417,10 @@ void RegionLowering::add_decode_constants(kernel::Template& t, const ProductOper
   t.config.push_back({"kWidens", b.widens, true});
   t.config.push_back({"kAsGiven", b.as_given, true});
   t.config.push_back({"kFactored", b.factored, true});
+  t.config.push_back({"kShare", b.share});
+  t.config.push_back({"kNibbles", b.nibbles, true});
+  t.config.push_back({"kZeroed", b.zeroed, true});
+  t.config.push_back({"kScaled", b.scaled, true});
   if (b.made_of == 0) return;
   t.config.push_back({"kMadeOf", b.made_of});
   t.config.push_back({"kRun", 8});

@@ -379,7 +379,7 @@ bool RegionLowering::reads_kept(EntryId id) const {
 EntryId RegionLowering::unbuilt_operand(EntryId id) const {
   const Entry& e = p_.entries[id];
   if (e.kind != Entry::Kind::Op || (!staged_.empty() && staged_[id] >= 0)) return kNoEntry;
-  if (reads_kept(id)) return kNoEntry;
+  if (reads_kept(id) || id == copied_) return kNoEntry;
   for (std::size_t k = 0; k < g_[e.node].in.size(); ++k)
     if (!memo_[e.in[k]]) return e.in[k];
   return kNoEntry;
@@ -506,6 +506,7 @@ E RegionLowering::operand(const Entry& e, std::size_t k) {
 E RegionLowering::build_op(EntryId id) {
   const Entry& e = p_.entries[id];
   const GraphNode& n = g_[e.node];
+  if (id == copied_) return load(copied_buffer_, copied_type_, lane_);
   E in[3];
   for (std::size_t k = 0; k < n.in.size(); ++k) in[k] = operand(e, k);
   if (n.op == Op::cast) {

@@ -19,6 +19,7 @@ namespace kiln::transform {
 namespace {
 
 constexpr std::int64_t kMostElements = std::numeric_limits<std::int32_t>::max();  // whose places have 32 bits
+constexpr std::size_t kMostMakers = 64;       // nodes that are looked at
 constexpr std::int64_t kMostVectors = 2;  // each of which reads the matrix, from memory where that is large
 
 class Summer {
@@ -109,6 +110,34 @@ class Summer {
     return shown_as(x, dims);
   }
 
+  /// Whether maps make two adjacent elements each of one byte, as unpack_int4 does. Then a sum takes the first
+  /// ones of all bytes and the second ones apart, so that bytes are read side by side.
+  bool shows_twice(NodeId id) const {
+    std::vector<NodeId> at{id};
+    for (std::size_t i = 0; i < at.size() && i < kMostMakers; ++i) {
+      const GraphNode& n = g_[at[i]];
+      if (n.op == Op::broadcast) {
+        const GraphNode& x = g_[n.in[0]];
+        if (size_of(n.dtype) == 1 && n.dims.back() == 2 && x.numel * 2 == n.numel && x.dims.back() == 1)
+          return true;
+      } else if (ir::is_view(n.op) || ir::is_elementwise(n.op)) {
+        for (const NodeId in : n.in)  // whose elements these are
+          if (g_[in].numel == n.numel) at.push_back(in);
+      }
+    }
+    return false;
+  }
+
+  /// Of the last axis.
+  NodeId every_second(NodeId x, std::int64_t first) {
+    Shape dims(g_[x].dims);
+    std::vector<std::int64_t> start(g_[x].dims.size(), 0), step(g_[x].dims.size(), 1);
+    dims[dims.rank() - 1] /= 2;
+    start.back() = first;
+    step.back() = 2;
+    return add_.add(Op::slice, {x}, ir::Box(start, step), {.dims = g_.keep(dims)});
+  }
+
   NodeId sum(const GraphNode& n) {
     add_.loc = n.loc;
     const Operands o = operands(n);
@@ -122,7 +151,15 @@ class Summer {
     if (by_columns) vectors = turned(g_, add_, shown(vectors, Shape{extent, o.count}));
     vectors = shown(vectors, k == 0 ? Shape{o.count, extent, 1} : Shape{o.count, 1, extent});
     matrix = shown(matrix, k == 0 ? Shape{1, extent, others} : Shape{1, others, extent});
-    const NodeId products = add_.add(Op::multiply, {matrix, vectors});
+    NodeId products = ir::kNoNode;
+    if (k == 1 && extent % 2 == 0 && shows_twice(o.matrix))
+      for (const std::int64_t which : {0, 1}) {
+        const NodeId each =
+            add_.add(Op::multiply, {every_second(matrix, which), every_second(vectors, which)});
+        products = which == 0 ? each : add_.add(Op::add, {products, each});
+      }
+    else
+      products = add_.add(Op::multiply, {matrix, vectors});
     NodeId sum = add_.add(Op::reduce_sum, {products}, ir::Reduce{std::uint64_t{2} << k});
     if (g_[sum].dtype != n.dtype) sum = add_.add(Op::cast, {sum}, {}, {.dtype = n.dtype});
     if (by_columns) sum = turned(g_, add_, shown_as(sum, Shape{o.count, others}));

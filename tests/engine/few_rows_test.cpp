@@ -2,6 +2,8 @@
 // of what memory has of them, where that is one array and little beside it.
 #include "engine/gpu_products.h"
 
+#include <kiln/int4.h>
+
 namespace kiln {
 namespace {
 
@@ -120,6 +122,69 @@ TEST_F(GpuFewRows, ScalesMayBelongToGroups) {
         return matmul(x, matrix_transpose(made));
       },
       1);
+}
+
+// Two weights in a byte: of either sign, of columns that no tile ends with, with what may be made of them.
+TEST_F(GpuFewRows, UnpackIntegersOfFourBits) {
+  for (const DType half : {DType::BFloat16, DType::Float16})
+    for (const DType stored : {DType::Int8, DType::UInt8})
+      for (const std::int64_t rows : {1, 9}) {
+        SCOPED_TRACE(std::to_string(static_cast<int>(half)) + " " + std::to_string(static_cast<int>(stored)));
+        const Tensor x = halves({rows, 416}, 5, half);
+        const Tensor packed = bitcast(bytes({263, 208}), stored).eval();
+        const Tensor scale = astype(powers({263, 13, 1}, 4), half).eval(), column = powers({263, 1}, 6);
+        const auto groups = [&] { return astype(unpack_int4(packed), half).reshape({263, 13, 32}); };
+        expect_launches([&] { return matmul(x, matrix_transpose(groups().reshape({263, 416}))); }, 1);
+        expect_launches(
+            [&] { return relu(matmul(x, matrix_transpose((groups() * scale).reshape({263, 416}))) + 0.5); }, 1);
+        const Tensor zero = bitcast(bytes({263, 13, 1}) & 15, stored).eval();
+        expect_launches(
+            [&] {
+              const Tensor w = (groups() - astype(zero, half)) * scale;
+              return matmul(x, matrix_transpose(w.reshape({263, 416})));
+            },
+            1);
+        expect_launches(
+            [&] {
+              return matmul(x, matrix_transpose(groups().reshape({263, 416}) * astype(column, half)));
+            },
+            1);
+        // zero points in four bits, too; scales in float32; something else than sums and products
+        const Tensor zeros = bitcast(bytes({264, 7}), stored).eval();
+        expect_launches(
+            [&] {
+              const Tensor points = unpack_int4(zeros).index(
+                  std::vector<Slice>{slice::range(0, 263), slice::range(0, 13), slice::newaxis});
+              return matmul(x, matrix_transpose(((groups() - astype(points, half)) * scale).reshape({263, 416})));
+            },
+            1);
+        const Tensor wide = astype(scale, DType::Float32).eval();
+        expect_launches(
+            [&] {
+              const Tensor w = astype(groups(), DType::Float32) * wide;
+              return matmul(x, matrix_transpose(astype(w, half).reshape({263, 416})));
+            },
+            1);
+        expect_launches(
+            [&] { return matmul(x, matrix_transpose(square(groups()).reshape({263, 416}) * 0.125)); }, 1);
+      }
+}
+
+TEST_F(GpuFewRows, PackedWeightsMayBeSpelledOut) {
+  const Tensor x = halves({3, 416}), packed = bytes({264, 208}, DType::UInt8);
+  const Tensor shifts = astype(arange(2) * 4, DType::UInt8).eval();
+  expect_launches(
+      [&] {
+        const Tensor q = (packed.reshape({264, 208, 1}) >> shifts) & 15;
+        return matmul(x, matrix_transpose(astype(q.reshape({264, 416}), DType::BFloat16) * 0.25));
+      },
+      1);
+  const Tensor v = bytes({264, 208}), w = bytes({264, 208});
+  const auto product = [&](const Tensor& q) {
+    return matmul(x, matrix_transpose(astype(unpack_int4(q), DType::BFloat16)));
+  };
+  expect_launches([&] { return silu(product(v)) * product(w); }, 1);
+  expect_launches([&] { return std::vector{product(v) * 2.0, product(w)}; }, 1);
 }
 
 TEST_F(GpuFewRows, WhatElseIsReadStaysRight) {

@@ -4,6 +4,8 @@
 
 #include "checks.h"
 
+#include <kiln/int4.h>
+
 #include <algorithm>
 #include <cmath>
 #include <span>
@@ -13,6 +15,7 @@ namespace {
 
 constexpr int kLayers = 4;
 constexpr std::int64_t kInputs = 4096;
+constexpr std::int64_t kGroup = 128;  // inputs that share a scale
 
 /// What a layer makes of its tokens x.
 enum class Made : std::uint8_t {
@@ -21,9 +24,16 @@ enum class Made : std::uint8_t {
   Gated     // silu(x Gᵀ) (x Uᵀ)
 };
 
+/// How weights are kept.
+enum class Kept : std::uint8_t {
+  Halves,
+  Bytes,   // with a scale for each output
+  Nibbles  // two in a byte, with a scale for each output and 128 inputs
+};
+
 struct Decode {
   std::int64_t rows;
-  bool bytes;    // weights of 8 bits, with a scale for each output
+  Kept kept;
   bool by_rows;  // weights are (k, n); else (n, k), as nn::linear has them
   Made made = Made::Product;
 
@@ -40,8 +50,13 @@ struct Decode {
 /// Weights as a program keeps them, and their values.
 struct Weights {
   Tensor stored, scale;
+  bool packed = false;
   Tensor values(bool by_rows) const {
     if (!scale.valid()) return stored;
+    if (packed) {
+      const std::int64_t n = scale.shape()[0], groups = scale.shape()[1];
+      return (astype(unpack_int4(stored), DType::BFloat16).reshape({n, groups, -1}) * scale).reshape({n, -1});
+    }
     return astype(stored, DType::BFloat16) * (by_rows ? scale : reshape(scale, {scale.numel(), 1}));
   }
   Tensor product(const Tensor& x, bool by_rows) const {
@@ -53,16 +68,23 @@ typedef std::vector<Weights> Layer;
 
 /// The layers' weights are the first one's, moved: drawing each would take the host seconds.
 std::vector<Layer> layers(const Decode& d, std::int64_t k, bool tiny) {
-  const double most = d.bytes ? 127 : 0.03;
+  const double most = d.kept == Kept::Halves ? 0.03 : d.kept == Kept::Bytes ? 127 : 7.4;
   std::vector<Layer> out(kLayers);
   int seed = 62;
   for (const std::int64_t columns : d.columns()) {
     const std::int64_t n = tiny ? columns / 1024 : columns;
     Tensor first = uniform(d.by_rows ? Shape{k, n} : Shape{n, k}, -most, most, seed++, DType::BFloat16);
-    if (d.bytes) first = astype(round(first), DType::Int8).eval();
-    const Tensor scale = d.bytes ? uniform({n}, 1e-4, 3e-4, seed++, DType::BFloat16) : Tensor();
+    Tensor scale;
+    if (d.kept != Kept::Halves) first = astype(round(first), DType::Int8);
+    if (d.kept == Kept::Bytes) scale = uniform({n}, 1e-4, 3e-4, seed++, DType::BFloat16);
+    if (d.kept == Kept::Nibbles) {
+      first = pack_int4(first);
+      scale = uniform({n, std::max<std::int64_t>(1, k / kGroup), 1}, 2e-3, 6e-3, seed++, DType::BFloat16);
+    }
+    first.eval();
     for (int i = 0; i < kLayers; ++i)
-      out[static_cast<std::size_t>(i)].push_back({roll(first, i, {0}).eval(), scale});
+      out[static_cast<std::size_t>(i)].push_back(
+          {roll(first, i, {0}).eval(), scale, d.kept == Kept::Nibbles});
   }
   return out;
 }
@@ -98,14 +120,17 @@ double error(const Decode& d, const Layer& layer, const Tensor& x, std::span<con
 Workload decode(const Decode& d) {
   Workload w;
   const std::string what[] = {"x4096x11008", "x4096_qkv", "x4096x11008_swiglu"};
-  w.name = std::string(d.bytes ? "decode_int8_" : "decode_bf16_") + std::to_string(d.rows) +
+  const std::string kept[] = {"bf16_", "int8_", "int4_"};
+  w.name = "decode_" + kept[static_cast<int>(d.kept)] + std::to_string(d.rows) +
            what[static_cast<int>(d.made)] + (d.by_rows ? "_rows" : "");
   w.dtype = "bfloat16";
   const auto m = static_cast<double>(d.rows), k = static_cast<double>(kInputs);
   w.bytes = kLayers * 2 * m * k;
   for (const std::int64_t columns : d.columns()) {
     const auto n = static_cast<double>(columns);
-    w.bytes += kLayers * ((d.bytes ? 1.0 : 2.0) * k * n + (d.bytes ? 2.0 * n : 0.0) + 2 * m * n);
+    const double each[] = {2, 1, 0.5}, scales[] = {0, n, n * k / kGroup};
+    const auto which = static_cast<std::size_t>(d.kept);
+    w.bytes += kLayers * (each[which] * k * n + 2 * scales[which] + 2 * m * n);
   }
   if (d.made == Made::Gated) w.bytes -= kLayers * 2 * m * 11008;  // one result of two products
   w.tolerance = 2e-2;
@@ -144,11 +169,12 @@ Workload decode(const Decode& d) {
 
 std::vector<Workload> decode_workloads() {
   std::vector<Workload> out;
-  for (const bool bytes : {false, true})
-    for (const std::int64_t rows : {1, 16}) out.push_back(decode({rows, bytes, false}));
-  for (const bool bytes : {false, true}) out.push_back(decode({1, bytes, true}));
+  constexpr Kept kAll[] = {Kept::Halves, Kept::Bytes, Kept::Nibbles}, kWide[] = {Kept::Halves, Kept::Bytes};
+  for (const Kept kept : kAll)
+    for (const std::int64_t rows : {1, 16}) out.push_back(decode({rows, kept, false}));
+  for (const Kept kept : kWide) out.push_back(decode({1, kept, true}));
   for (const Made made : {Made::Parts, Made::Gated})
-    for (const bool bytes : {false, true}) out.push_back(decode({1, bytes, false, made}));
+    for (const Kept kept : kAll) out.push_back(decode({1, kept, false, made}));
   return out;
 }
 

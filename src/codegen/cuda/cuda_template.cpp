@@ -101,7 +101,8 @@ ProductChoice choice_of(const Template& t) {
           static_cast<int>(constant_of(t, "kWarps", 4)),
           static_cast<int>(constant_of(t, "kWarpsPerSm", 8)),
           constant_of(t, "kWindows", 0) != 0,
-          fma_of(t)};
+          fma_of(t),
+          static_cast<int>(constant_of(t, "kShare", 1))};
 }
 
 /// A product that takes no descriptions of arrays by tiles.

@@ -26,11 +26,11 @@ constexpr ProductTile kMmaShallow[] = {
 /// Rows of 64 elements, a KiB to begin at a multiple of it, two barriers a stage and one more.
 constexpr int ring(int n, int stages) { return stages * ((128 + n) * 128 + 16) + 8 + 1024; }
 
-/// Stages of each warp of few rows and of 32 lines of 64 elements, 64 of 32, or 16 of 128; as many as fit.
+/// Stages of each warp of few rows and of 32 lines of 64 elements, 64 of 32, 16 or 32 of 128; as many as fit.
 ProductTile decode_tile(const ProductChoice& c) {
   constexpr int kShared = 196608, kMost = 4;  // bytes of a multiprocessor; stages
-  const int n = c.tile == 1 ? 64 : c.tile == 3 ? 16 : 32, k = c.tile == 1 ? 32 : c.tile == 3 ? 128 : 64;
-  const int stage = c.rows * k * 2 + n * k * (c.made_of > 0 ? c.made_of : 2);
+  const int n = c.tile == 1 ? 64 : c.tile == 3 ? 16 : 32, k = c.tile == 1 ? 32 : c.tile >= 3 ? 128 : 64;
+  const int stage = c.rows * k * 2 + n * k * (c.made_of > 0 ? c.made_of : 2) / c.share;
   const int stages = std::min(kMost, kShared / c.warps_per_sm / stage);
   return {c.rows, n, k, 32 * c.warps, c.warps * stages * stage, 1, 0, 0};
 }

@@ -140,8 +140,8 @@ inline std::string source(const Unit& unit) {
   out += "  static constexpr bool kAKMajor = " + flag(unit.a_k_major) +
          ", kBKMajor = " + flag(unit.b_k_major) +
          ", kBatched = false, kWhole = false, kSpread = false, kMade = false, kWidens = false, kAsGiven = "
-         "false, kFactored = "
-         "false;\n";
+         "false, kFactored = false, kNibbles = false, kZeroed = false, kScaled = false;\n"
+         "  static constexpr int kShare = 1;\n";
   if (unit.choice.kind == codegen::ProductKind::Fma) out += fma_constants(unit.choice.fma);
   out += "};\n";
   out += hooks(unit);
