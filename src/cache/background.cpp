@@ -76,12 +76,13 @@ void start_thread(Queue& q) {
 
 }  // namespace
 
+int background_threads() { return std::clamp(cpu::thread_count() / 2, 1, kMaxThreads); }
+
 void run_in_background(std::function<void()> job, bool kept) {
   Queue& q = queue();
   const std::lock_guard lock(q.mutex);
   q.jobs.push_back({std::move(job), kept});
-  const int most = std::clamp(cpu::thread_count() / 2, 1, kMaxThreads);
-  if (q.idle < static_cast<int>(q.jobs.size()) && q.threads < most) start_thread(q);
+  if (q.idle < static_cast<int>(q.jobs.size()) && q.threads < background_threads()) start_thread(q);
   q.work.notify_one();
 }
 

@@ -14,6 +14,8 @@ namespace kiln::engine {
 /// Pre: the job throws nothing. When no thread can be started the job stays queued. `kept`: what it makes
 /// outlives the process.
 void run_in_background(std::function<void()> job, bool kept);
+/// Jobs that run at one time, at most.
+int background_threads();
 /// Returns when no job is queued or running, or when the process exits. Not from a job.
 void wait_for_background();
 /// Returns when no job whose result is kept is queued, or when so much time has passed. For exit.

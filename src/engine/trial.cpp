@@ -148,6 +148,28 @@ void Trial::prepare(const Recording& recording, const Plan& plan, const Walk& wa
   of_challenger_ = of_challenger;
 }
 
+std::size_t Trial::compile_ahead(const Recording& recording, const Plan& plan, const Walk& walk,
+                                 std::size_t count) {
+  std::vector<Candidate> next;
+  std::size_t end = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    end = std::min(at_ + count, candidates_.size());
+    next.assign(candidates_.begin() + static_cast<std::ptrdiff_t>(at_),
+                candidates_.begin() + static_cast<std::ptrdiff_t>(end));
+  }
+  for (const Candidate& c : next) {
+    if (verdict_of(c.choice.unit, plan.device).knows(c.choice.variant)) continue;
+    try {
+      make_challenger(walk, recording.graph, recording.ids, plan, c.choice);
+    } catch (const WrongKernel&) {
+      throw;
+    } catch (const std::exception&) {  // prepare() says so
+    }
+  }
+  return end;
+}
+
 void Trial::keep_time(const Turn& turn) {
   count(Counter::VariantRuns);
   Candidate candidate;

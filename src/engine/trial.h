@@ -65,6 +65,10 @@ class Trial {
   Turn take_turn(const std::shared_ptr<const Plan>& plan, const Walk& walk, const Recording* copy = nullptr);
   /// After the run: keeps its time, or plans the next challenger.
   void end_turn(const Turn& turn, const Walk& walk);
+  /// Begins to compile the code of the next challengers, so many of them; returns the number of the first one
+  /// behind them.
+  std::size_t compile_ahead(const Recording& recording, const Plan& plan, const Walk& walk,
+                            std::size_t count);
   /// The candidate's number, and how many there are: for a display of progress.
   std::pair<std::size_t, std::size_t> progress() const;
 

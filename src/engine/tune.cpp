@@ -53,8 +53,14 @@ std::shared_ptr<const Plan> tune(std::shared_ptr<const Plan> plan, const Walk& w
   // What overwrites its arguments cannot be repeated: its verdicts come from its evaluations.
   while (plan->trial && plan->donated.empty()) {
     Trial& trial = *plan->trial;
+    std::size_t compiled = 0;  // candidates
     while (!trial.done()) {
       progress.at(trial, recording.graph[recording.graph.roots.front()].loc);
+      if (trial.progress().first >= compiled) {  // as many at one time as there are threads for
+        compiled =
+            trial.compile_ahead(recording, *plan, walk, static_cast<std::size_t>(background_threads()));
+        wait_for_background();  // compiling takes cores, which times would show
+      }
       Turn turn = trial.take_turn(plan, walk, &recording);
       const bool waits = !turn.timed && !turn.prepares;
       if (waits) wait_for_background();
