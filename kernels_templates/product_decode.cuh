@@ -14,8 +14,8 @@
 //   b_factor(args, p, n)                         where kFactored: what the sums of column n are multiplied by
 //
 // Where memory has two elements in each byte (kShare), a lane takes 32 adjacent ones of a line at a time. The
-// hook gets the byte of each, or integers of four bits as floats (kNibbles). Of such integers alone, perhaps less a
-// zero point and times a scale that 32 of a line share, halves are made in pairs without it:
+// hook gets the byte of each, or integers of four bits as floats (kNibbles). Of such integers alone, perhaps
+// less a zero point and times a scale that 32 of a line share, halves are made in pairs without it:
 //
 //   b_zero(args, p, line, first)    where kZeroed, b_scale(args, p, line, first) where kScaled: of the 32
 //                                   elements from `first` on
@@ -36,13 +36,13 @@ struct Pointee<const T*> {
 typedef Pointee<decltype(b_matrix(*static_cast<const Args*>(nullptr), 0, 0))>::type
     Stored;                                                    // of B, in memory
 constexpr int kStored = sizeof(Stored), kUnit = 16 / kStored;  // bytes of one; how many are 16 bytes
-constexpr int kShare = Config::kShare;  // elements of B that are made of one
+constexpr int kShare = Config::kShare;                         // elements of B that are made of one
 // A block's tile, mirrored by product_launch.cpp. Class 0: k is B's contiguous axis. 1: n is; 2: n is, and
 // there are too few columns for a block of 64 on each multiprocessor. 3: as 0, made of bytes, and blocks of
 // 16 columns are dealt more evenly. 4: as 3, of 32 columns and two elements in a byte.
 constexpr bool kNarrow = Config::kTile == 3;
 constexpr int kRows = Config::kRows, kTileN = Config::kTile == 1 ? 64 : kNarrow ? 16 : 32;
-constexpr int kColumns = kTileN / Config::kProducts;                  // of one product
+constexpr int kColumns = kTileN / Config::kProducts;                             // of one product
 constexpr int kDepth = Config::kTile == 1 ? 32 : Config::kTile >= 3 ? 128 : 64;  // k of a warp's step
 constexpr int kALine = kDepth * 2,
               kBLine = (Config::kBKMajor ? kDepth : kColumns) * kStored / kShare;  // bytes
@@ -380,7 +380,8 @@ __device__ __forceinline__ void load_shared_of(const A& args, Shared& shared, co
     for (int i = 0; i < Config::kProducts * (kColumns / 16); ++i)
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
-        const int p = place.p + i / (kColumns / 16), column = place.n + 16 * (i % (kColumns / 16)) + 8 * h + g;
+        const int p = place.p + i / (kColumns / 16),
+                  column = place.n + 16 * (i % (kColumns / 16)) + 8 * h + g;
         const int line = column < columns ? column : columns - 1;
         if constexpr (Config::kZeroed) {
           const float zero = -b_zero(args, p, line, first);
@@ -416,6 +417,12 @@ __device__ __forceinline__ void make_packed(const A& args, int p, int line, int 
   }
 }
 
+/// Elements i and i + 4 of eight halves together, as nibbles have them.
+__device__ __forceinline__ uint4 by_fours(const uint4& r) {
+  return make_uint4(__byte_perm(r.x, r.z, 0x5410), __byte_perm(r.x, r.z, 0x7632),
+                    __byte_perm(r.y, r.w, 0x5410), __byte_perm(r.y, r.w, 0x7632));
+}
+
 /// The lines are columns of two elements in a byte: a lane has 32 adjacent k of each of its columns, eight of
 /// them at a time.
 template <bool Whole, class A>
@@ -438,11 +445,7 @@ __device__ __forceinline__ void multiply_packed(const A& args, Sums& sums, uint3
 #pragma unroll
     for (int t = 0; t < kRows / 8; ++t) {
       const uint4 r = load_shared_16(stage + a_unit(8 * t + g, 4 * q + part));
-      rows[t] = r;
-      if constexpr (Config::kAsGiven) {  // elements i and i + 4 of eight, as they lie in half words
-        rows[t].x = __byte_perm(r.x, r.z, 0x5410), rows[t].y = __byte_perm(r.x, r.z, 0x7632);
-        rows[t].z = __byte_perm(r.y, r.w, 0x5410), rows[t].w = __byte_perm(r.y, r.w, 0x7632);
-      }
+      rows[t] = Config::kAsGiven ? by_fours(r) : r;
     }
     const int at = there ? k + 32 * q + 8 * part : args.product.k - 8;
 #pragma unroll

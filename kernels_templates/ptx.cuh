@@ -227,8 +227,8 @@ __device__ __forceinline__ float nibble_of(uint32 word, int i, int8) {
   return __uint_as_float(((word >> 4 * i & 15) ^ 8) | 0x4b000000) - 8388616.0f;
 }
 
-/// Sums and products of two pairs of halves, and elements i and i + 4 of eight integers of four bits as such a
-/// pair, for i from 0 to 3.
+/// Sums and products of two pairs of halves, and elements i and i + 4 of eight integers of four bits as such
+/// a pair, for i from 0 to 3.
 #ifdef KILN_FAKE_DEVICE
 template <class Half>
 __device__ __forceinline__ float half_of_pair(uint32 pair, int i) {

@@ -462,6 +462,7 @@ class RegionLowering : private Roles {
   std::optional<Quantized> quantized(EntryId id, DType element) const;
   std::vector<EntryId> factors_of_columns(const plan::MadeOperand& what) const;
   kernel::Hook factor_hook(const char* name, std::span<const EntryId> factors, std::span<const E> at);
+  kernel::Hook value_hook(EntryId value, std::uint32_t made, std::span<const E> at);
   std::int64_t alignment_of(const BufferSource& source, std::int64_t pitch_bytes) const;
   std::vector<kernel::Hook> adopt(std::vector<kernel::Hook> hooks, const Lowered& from);
 

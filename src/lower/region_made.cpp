@@ -203,6 +203,20 @@ kernel::Hook RegionLowering::factor_hook(const char* name, std::span<const Entry
   return hook;
 }
 
+/// A run of the value that is copied, from its third coordinate on, as the main loop takes it.
+kernel::Hook RegionLowering::value_hook(EntryId value, std::uint32_t made, std::span<const E> at) {
+  kernel::Hook hook{"b_value", {}, {copied_buffer_, made}, {}, {}, -1};
+  for (const E& g : at) hook.params.push_back(static_cast<std::uint32_t>(g.node().imm));
+  hook.body.push_back(lane_loop({at[2], konst(kRun)}, run_groups_, [&](Body& body) {
+    // The main loop rounds it to the operand's type.
+    E x = narrow(build(value), g_[p_.outputs[0].node].dtype);
+    const ExprNode& n = x.node();
+    if (n.prim == Prim::Cast && k_.pool[n.a].type == DType::Float32) x = {x.pool, n.a};
+    body.push_back(store(made, lane_, kernel::cast(x, DType::Float32)));
+  }));
+  return hook;
+}
+
 /// Nothing: the main loop cannot make it.
 std::optional<MadeOperand> RegionLowering::make_operand(const plan::MadeOperand& what) {
   measure();
@@ -248,22 +262,12 @@ std::optional<MadeOperand> RegionLowering::make_operand(const plan::MadeOperand&
     out.zeroed = common->zero != kNoEntry;
     out.scaled = common->scale != kNoEntry;
   }
-  kernel::Hook hook{"b_value", {}, {copied_buffer_, made}, {}, {}, -1};
-  for (const E& g : {part, line, first}) hook.params.push_back(static_cast<std::uint32_t>(g.node().imm));
-  hook.body.push_back(lane_loop({first, konst(kRun)}, run_groups_, [&](Body& body) {
-    // The main loop rounds it to the operand's type.
-    const DType stored = g_[p_.outputs[0].node].dtype;
-    E value = narrow(build(factors[0]), stored);
-    const ExprNode& n = value.node();
-    if (n.prim == Prim::Cast && k_.pool[n.a].type == DType::Float32) value = {value.pool, n.a};
-    body.push_back(store(made, lane_, kernel::cast(value, DType::Float32)));
-  }));
-  out.hooks.push_back(std::move(hook));
+  out.hooks.push_back(value_hook(factors[0], made, std::array{part, line, first}));
   if (factors.size() > 1) {
     out.factored = true;
     if (!what.by_k) decompose(first, run_groups_);
-    out.hooks.push_back(factor_hook("b_factor", std::span(factors).subspan(1),
-                                    std::array{part, what.by_k ? line : first}));
+    out.hooks.push_back(
+        factor_hook("b_factor", std::span(factors).subspan(1), std::array{part, what.by_k ? line : first}));
   }
   if (out.zeroed || out.scaled) decompose(first, run_groups_);
   if (out.zeroed)

@@ -1,6 +1,6 @@
-// Integers of four bits, two in a byte, in an operand that a product makes on the way: which value of the region
-// they are, and whether little is made of them. A main loop then makes halves of eight of them with a few
-// instructions (kernels_templates/ptx.cuh).
+// Integers of four bits, two in a byte, in an operand that a product makes on the way: which value of the
+// region they are, and whether little is made of them. A main loop then makes halves of eight of them with a
+// few instructions (kernels_templates/ptx.cuh).
 #include "lower/region_lowering.h"
 
 #include <algorithm>
@@ -52,8 +52,8 @@ EntryId RegionLowering::find_nibbles() const {
   return kNoEntry;
 }
 
-/// Whether a value is that of the nibbles, less a zero point of eight bits, times a scale of the element type,
-/// both of which kInCommon adjacent elements share: then halves give what floats would, rounded once.
+/// Whether a value is that of the nibbles, less a zero point of eight bits, times a scale of the element
+/// type, both of which kInCommon adjacent elements share: then halves give what floats would, rounded once.
 std::optional<Quantized> RegionLowering::quantized(EntryId id, DType element) const {
   std::vector<int> inner;
   for (std::int64_t length = 1; length % kInCommon != 0;) {

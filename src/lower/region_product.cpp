@@ -231,10 +231,12 @@ ProductOperand RegionLowering::second_operand(kernel::Template& t, NodeId of) {
   narrow_ &= made->from.kernel.threads.narrow;
   std::vector<kernel::Hook> hooks = adopt(std::move(made->hooks), made->from);
   const std::size_t rank = g_[id].dims.size();
-  ProductOperand operand{buffer,        std::vector<std::int64_t>(rank, 0),
-                         kMapUnit,      made->made_of,
-                         made->widens,  made->as_given,
-                         made->factored, made->share, made->nibbles, made->zeroed, made->scaled};
+  ProductOperand operand{buffer,         std::vector<std::int64_t>(rank, 0),
+                         kMapUnit,       made->made_of,
+                         made->widens,   made->as_given,
+                         made->factored, made->share,
+                         made->nibbles,  made->zeroed,
+                         made->scaled};
   operand.strides[rank - 2] = what->by_k ? 1 : made->pitch;
   operand.strides[rank - 1] = what->by_k ? made->pitch : 1;
   t.hooks.push_back(matrix_hook("b_matrix", operand, batch, part));

@@ -19,7 +19,7 @@ namespace kiln::transform {
 namespace {
 
 constexpr std::int64_t kMostElements = std::numeric_limits<std::int32_t>::max();  // whose places have 32 bits
-constexpr std::size_t kMostMakers = 64;       // nodes that are looked at
+constexpr std::size_t kMostMakers = 64;                                           // nodes that are looked at
 constexpr std::int64_t kMostVectors = 2;  // each of which reads the matrix, from memory where that is large
 
 class Summer {
@@ -110,8 +110,8 @@ class Summer {
     return shown_as(x, dims);
   }
 
-  /// Whether maps make two adjacent elements each of one byte, as unpack_int4 does. Then a sum takes the first
-  /// ones of all bytes and the second ones apart, so that bytes are read side by side.
+  /// Whether maps make two adjacent elements each of one byte, as unpack_int4 does. Then a sum takes the
+  /// first ones of all bytes and the second ones apart, so that bytes are read side by side.
   bool shows_twice(NodeId id) const {
     std::vector<NodeId> at{id};
     for (std::size_t i = 0; i < at.size() && i < kMostMakers; ++i) {

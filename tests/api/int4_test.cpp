@@ -40,8 +40,8 @@ TEST(Int4, PacksTheLastAxisAndKeepsFourBits) {
       const Tensor low = x & 15;
       const Tensor expected = type == DType::Int8 ? where(low > 7, low - 16, low) : low;
       EXPECT_TRUE(array_equal(unpack_int4(packed), expected));
-      EXPECT_TRUE(array_equal(unpack_int4(swapaxes(packed, 0, 2)),
-                              unpack_int4(swapaxes(packed, 0, 2).eval())));
+      EXPECT_TRUE(
+          array_equal(unpack_int4(swapaxes(packed, 0, 2)), unpack_int4(swapaxes(packed, 0, 2).eval())));
     }
     EXPECT_EQ(unpack_int4(zeros({4, 0}, DType::Int8)).shape(), (Shape{4, 0}));
     EXPECT_EQ(pack_int4(zeros({0, 6}, DType::UInt8)).shape(), (Shape{0, 3}));
@@ -66,14 +66,17 @@ TEST(Int4, ProductsOfPackedWeights) {
   in_every_mode([&] {
     for (const DType type : kTypes)
       for (const std::int64_t rows : {1, 2, 5, 40}) {
-        const Tensor q = astype(arange(kN * kK) * 7 % 16 - (type == DType::Int8 ? 8 : 0), type).reshape({kN, kK}),
+        const Tensor q = astype(arange(kN * kK) * 7 % 16 - (type == DType::Int8 ? 8 : 0), type)
+                             .reshape({kN, kK}),
                      packed = pack_int4(q).eval();
-        const Tensor scale = ((arange(kN * kK / kGroup) % 5 + 1) * 0.25).astype(DType::Float32),
-                     x = ((arange(rows * kK) % 11 - 5) * 0.5).astype(DType::Float32).reshape({rows, kK}).eval();
+        const Tensor
+            scale = ((arange(kN * kK / kGroup) % 5 + 1) * 0.25).astype(DType::Float32),
+            x = ((arange(rows * kK) % 11 - 5) * 0.5).astype(DType::Float32).reshape({rows, kK}).eval();
         const int zero = type == DType::Int8 ? 0 : 8;
         const Tensor groups = astype(unpack_int4(packed), DType::Float32).reshape({kN, kK / kGroup, kGroup});
         const Tensor w = ((groups - zero) * scale.reshape({kN, kK / kGroup, 1})).reshape({kN, kK});
-        const std::vector<double> got = astype(matmul(x, matrix_transpose(w)), DType::Float64).to_vector<double>();
+        const std::vector<double> got =
+            astype(matmul(x, matrix_transpose(w)), DType::Float64).to_vector<double>();
         const auto of = [](const Tensor& t) { return astype(t, DType::Float64).eval().to_vector<double>(); };
         const std::vector<double> a = of(x), b = of(q), s = of(scale);
         for (std::int64_t m = 0; m < rows; ++m)

@@ -136,7 +136,8 @@ TEST_F(GpuFewRows, UnpackIntegersOfFourBits) {
         const auto groups = [&] { return astype(unpack_int4(packed), half).reshape({263, 13, 32}); };
         expect_launches([&] { return matmul(x, matrix_transpose(groups().reshape({263, 416}))); }, 1);
         expect_launches(
-            [&] { return relu(matmul(x, matrix_transpose((groups() * scale).reshape({263, 416}))) + 0.5); }, 1);
+            [&] { return relu(matmul(x, matrix_transpose((groups() * scale).reshape({263, 416}))) + 0.5); },
+            1);
         const Tensor zero = bitcast(bytes({263, 13, 1}) & 15, stored).eval();
         expect_launches(
             [&] {
@@ -145,9 +146,7 @@ TEST_F(GpuFewRows, UnpackIntegersOfFourBits) {
             },
             1);
         expect_launches(
-            [&] {
-              return matmul(x, matrix_transpose(groups().reshape({263, 416}) * astype(column, half)));
-            },
+            [&] { return matmul(x, matrix_transpose(groups().reshape({263, 416}) * astype(column, half))); },
             1);
         // zero points in four bits, too; scales in float32; something else than sums and products
         const Tensor zeros = bitcast(bytes({264, 7}), stored).eval();
@@ -155,7 +154,8 @@ TEST_F(GpuFewRows, UnpackIntegersOfFourBits) {
             [&] {
               const Tensor points = unpack_int4(zeros).index(
                   std::vector<Slice>{slice::range(0, 263), slice::range(0, 13), slice::newaxis});
-              return matmul(x, matrix_transpose(((groups() - astype(points, half)) * scale).reshape({263, 416})));
+              return matmul(
+                  x, matrix_transpose(((groups() - astype(points, half)) * scale).reshape({263, 416})));
             },
             1);
         const Tensor wide = astype(scale, DType::Float32).eval();

@@ -16,10 +16,11 @@ enum class ProductKind : std::uint8_t { Mma, Wgmma, Decode, Fma };
 /// products stand side by side: 1, or 2 that share the operand of the m side. Of Decode's classes 0 is for a
 /// B whose contiguous axis is k, 1 and 2 (narrower, one product only) for one whose contiguous axis is n, 3
 /// for a B as of 0 that is made of bytes. `made_of`: of Decode's B, whose elements are made on their way,
-/// bytes of what memory has of each (1, 2 or 4; not class 2); or 0. `share`: how many of its elements are made
-/// of one in memory: 1, or 2 (classes 3 and 4, which is as 3 of 32 columns). `rows`, `warps`, `warps_per_sm`: of
-/// Decode, 8 or 16 rows, warps of a block, and those of a multiprocessor, which share its memory. `windows`:
-/// an operand is windows (Mma and Wgmma, one product). `fma`: of Fma, whose tiles are the planner's.
+/// bytes of what memory has of each (1, 2 or 4; not class 2); or 0. `share`: how many of its elements are
+/// made of one in memory: 1, or 2 (classes 3 and 4, which is as 3 of 32 columns). `rows`, `warps`,
+/// `warps_per_sm`: of Decode, 8 or 16 rows, warps of a block, and those of a multiprocessor, which share its
+/// memory. `windows`: an operand is windows (Mma and Wgmma, one product). `fma`: of Fma, whose tiles are the
+/// planner's.
 struct ProductChoice {
   ProductKind kind = ProductKind::Mma;
   int tile = 0;
