@@ -111,9 +111,8 @@ struct LoopDecl {
                             // if not 1, so many adjacent iterations are tested together.
   std::uint16_t lanes = 1;  // Vector: iterations run side by side (a multiple of the register width is fine)
   // Where threads share it. Serial, not 0: divides the extent; so many elements along it are one aligned load
-  std::uint16_t steps =
-      0;                // Vector: extent <= team / rows · lanes · steps; Grid: threads with registers, or 0
-  bool ragged = false;  // Vector: the extent need not be a multiple of lanes
+  std::uint16_t steps = 0;  // Vector: extent <= team / rows · lanes · steps; 0: not known
+  bool ragged = false;      // Vector: the extent need not be a multiple of lanes
   // Vector, where threads share it, ragged: elements by which its first vector begins before the first
   // iteration, fewer than lanes, so that vectors begin where those of memory do; or none
   ExprId early = kNoExpr;

@@ -11,7 +11,6 @@
 #include "lower/attention_kernel.h"
 #include "lower/end_early.h"
 #include "lower/region_lowering.h"
-#include "schedule/variants.h"
 
 #include <algorithm>
 #include <type_traits>
@@ -105,9 +104,6 @@ void RegionLowering::note_reductions() {
 void RegionLowering::complete() {
   k_.n_params = static_cast<std::uint32_t>(out_.params.size());
   k_.threads = s_.threads;
-  if (const int threads = target_.gpu ? schedule::resident_threads(s_) : 0;
-      threads > 0 && !k_.body.empty() && k_.body.front().kind == Stmt::Kind::Loop)
-    k_.loops[k_.body.front().target].steps = static_cast<std::uint16_t>(threads);
   if (target_.gpu) k_.threads.narrow = (product_ == ir::kNoNode || narrow_) && index_is_narrow();
   out_.form = s_.form;
   if (!target_.gpu && product_ == ir::kNoNode &&

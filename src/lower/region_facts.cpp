@@ -334,11 +334,10 @@ void RegionLowering::choose() {
   if (const schedule::ScheduleHook hook = schedule::schedule_hook()) [[unlikely]]
     hook(f, s_);
   const bool untiled = variants_ && std::ranges::count(*variants_, FusionVariant::Untiled) > 0;
-  const std::span<const FusionVariant> variants = variants_ ? *variants_ : std::span<const FusionVariant>();
-  if (!untiled) pairs_ = PairsLowering(*this).find(variants);
+  if (!untiled) pairs_ = PairsLowering(*this).find();
   if (pairs_) {  // by the main loop's tiles, which are no schedule's
     s_ = {.form = Form::Nest};
-    if (variants_) out_.alternatives = PairsLowering(*this).alternatives(*pairs_, variants);
+    if (variants_) out_.alternatives = {FusionVariant::Untiled};
   } else if (variants_) {
     out_.alternatives = schedule::alternatives(f, target_, s_, *variants_);
     for (std::span<const FusionVariant> v = *variants_; !v.empty(); v = v.first(v.size() - 1))

@@ -8,7 +8,6 @@
 #include "lower/region_pairs.h"
 
 #include "math/expand.h"
-#include "schedule/variants.h"
 #include "support/check.h"
 
 #include <algorithm>
@@ -59,16 +58,14 @@ constexpr Across kAcross[] = {{16, 8, 1.0}, {16, 7, 1.03}, {8, 8, 1.06}, {8, 5, 
 /// The same of sums that are made of parts, of which a thread has twice as many.
 constexpr Across kAcrossParts[] = {{16, 4, 1.0}, {8, 5, 1.05}, {8, 4, 1.1}, {4, 4, 1.2}};
 
-/// The tile that so many columns fill best, of those with fewer columns a thread than `below`, or null.
-const Across* across(std::int64_t columns, bool cut, int below = 1 << 10) {
+/// The tile that so many columns fill best.
+const Across& across(std::int64_t columns, bool cut) {
   const auto time = [&](const Across& a) {
     const std::int64_t tile = std::int64_t{a.threads} * a.each;
     return static_cast<double>(ceil_div(columns, tile) * tile) * a.time;
   };
-  const Across* best = nullptr;
-  for (const Across& a : cut ? std::span<const Across>(kAcrossParts) : kAcross)
-    if (a.each < below && (!best || time(a) < time(*best))) best = &a;
-  return best;
+  const std::span<const Across> all = cut ? std::span<const Across>(kAcrossParts) : kAcross;
+  return *std::ranges::min_element(all, {}, time);
 }
 
 /// Threads of a block: large tiles read each element the fewest times. Results that are stored had better be
@@ -77,14 +74,16 @@ int block_of(const NestOfPairs& n, std::int64_t rows) {
   const bool widest = n.threads == kAcross[0].threads && n.each == kAcross[0].each;
   return widest && !n.kept.empty() && rows >= kManyRows ? 2 * kThreads : kThreads;
 }
-std::int64_t tile_rows(const NestOfPairs& n) { return std::int64_t{n.rows} * n.block / n.threads; }
+std::int64_t tile_rows(const NestOfPairs& n, std::int64_t rows) {
+  return std::int64_t{kEachRow} * block_of(n, rows) / n.threads;
+}
 std::int64_t tile_columns(const NestOfPairs& n) { return std::int64_t{n.threads} * n.each; }
 /// Blocks on a multiprocessor, as many as registers allow: several reductions take more.
-int resident(const NestOfPairs& n) {
+int resident(const NestOfPairs& n, std::int64_t rows) {
   constexpr int kFew = 4;  // columns of a thread
   const bool few = n.each <= kFew, several = n.kept.size() > 1;
   const int blocks = several && !n.cut ? 2 : several || (n.cut && !few) ? 3 : few && n.kept.empty() ? 5 : 4;
-  return blocks * kThreads / n.block;
+  return blocks * kThreads / block_of(n, rows);
 }
 
 /// In how many parts columns are best dealt to blocks, so that all multiprocessors have work to the end.
@@ -100,14 +99,6 @@ std::int64_t parts_of(std::int64_t row_blocks, std::int64_t tiles, std::int64_t 
     least = time;
   }
   return best;
-}
-
-bool is_opposite(FusionVariant a, FusionVariant b) {
-  using V = FusionVariant;
-  constexpr std::pair<V, V> kOpposites[] = {{V::FewerRows, V::MoreRows}, {V::FewerThreads, V::MoreThreads}};
-  return std::ranges::any_of(kOpposites, [&](const auto& o) {
-    return (o.first == a && o.second == b) || (o.first == b && o.second == a);
-  });
 }
 
 std::int32_t bits_of(std::uint64_t identity) {
@@ -221,7 +212,7 @@ bool PairsLowering::find_reductions(NestOfPairs& nest) const {
   return nest.r != kNoEntry && nest.kept.empty() == stores_pairs();
 }
 
-/// The tile that the model takes; false where none has enough work.
+/// False where there is too little work for the tiles of all multiprocessors.
 bool PairsLowering::choose_tile(NestOfPairs& nest) const {
   const std::int64_t rows = extent(nest.row), columns = extent(nest.column), steps = extent(nest.step);
   const Entry& made = entry(entry(nest.r).in[0]);
@@ -229,74 +220,21 @@ bool PairsLowering::choose_tile(NestOfPairs& nest) const {
       made.kind == Entry::Kind::Op && r_.g_[made.node].op == Op::multiply;  // as libraries add
   nest.cut =
       !product && ir::info(r_.op_of(r_.reduction(nest.r))).fold == ir::Fold::Sum && steps > kAddedAsOne;
-  const Across& tile = *across(columns, nest.cut);
+  const Across& tile = across(columns, nest.cut);
   nest.threads = tile.threads;
   nest.each = tile.each;
-  nest.rows = kEachRow;
-  nest.block = block_of(nest, rows);
-  nest.depth = steps <= kFewSteps ? kFewSteps : kSteps;
-  nest.resident = resident(nest);
-  return fits(nest) && columns >= kLeastColumns && steps >= kLeastSteps;
-}
-
-/// False where there is too little work for the tiles of all multiprocessors.
-bool PairsLowering::fits(const NestOfPairs& nest) const {
-  const std::int64_t rows = extent(nest.row), blocks = ceil_div(rows, tile_rows(nest)),
-                     tiles = ceil_div(extent(nest.column), tile_columns(nest));
-  return 5 * rows >= 3 * blocks * tile_rows(nest) && blocks * tiles >= r_.target_.threads;
-}
-
-/// What follows from the tile: who has which columns, and how results are stored.
-void PairsLowering::deal_columns(NestOfPairs& nest) const {
   if (stores_pairs() && nest.each % kStoredAsOne == 0) nest.store = stored_as_one(nest);
-  nest.parts =
-      parts_of(ceil_div(extent(nest.row), tile_rows(nest)), ceil_div(extent(nest.column), tile_columns(nest)),
-               std::int64_t{r_.target_.threads} * nest.resident);
-}
-
-/// Makes another tile; false: there is none.
-bool PairsLowering::vary(NestOfPairs& n, FusionVariant variant) const {
-  constexpr int kLeastRows = 4, kMostResults = 64, kMostBlock = 256, kMostDepth = 16;
-  const auto more_if = [](bool more, int value) { return more ? 2 * value : value / 2; };
-  if (variant == FusionVariant::FewerLanes) {
-    const Across* const other = across(extent(n.column), n.cut, n.each);
-    if (!other) return false;
-    n.threads = other->threads, n.each = other->each;
-  } else if (variant == FusionVariant::FewerRows || variant == FusionVariant::MoreRows) {
-    n.rows = more_if(variant == FusionVariant::MoreRows, n.rows);
-    if (n.rows < kLeastRows || n.rows * n.each > kMostResults) return false;
-  } else if (variant == FusionVariant::FewerThreads || variant == FusionVariant::MoreThreads) {
-    n.block = more_if(variant == FusionVariant::MoreThreads, n.block);
-    n.resident = std::max(1, more_if(variant == FusionVariant::FewerThreads, n.resident));
-    if (n.block < kThreads / 2 || n.block > kMostBlock) return false;
-  } else if (variant == FusionVariant::LargerBlocks) {
-    n.depth *= 2;
-    if (n.depth > kMostDepth || extent(n.step) < n.depth) return false;
-  } else if (variant == FusionVariant::FarFetches) {
-    if (--n.resident < 1) return false;
-  } else {
+  const std::int64_t blocks = ceil_div(rows, tile_rows(nest, rows)),
+                     tiles = ceil_div(columns, tile_columns(nest));
+  const std::int64_t processors = r_.target_.threads;
+  if (5 * rows < 3 * blocks * tile_rows(nest, rows) || blocks * tiles < processors ||
+      columns < kLeastColumns || steps < kLeastSteps)
     return false;
-  }
-  constexpr std::int64_t kShared = 48 << 10, kPad = 4, kStages = 2;  // bytes; floats: see nest_tiles.cuh
-  const std::int64_t stage =
-      (tile_rows(n) + tile_columns(n) + 2 * kPad) * n.depth * std::int64_t{sizeof(float)};
-  return kStages * stage <= kShared && tile_rows(n) >= kLeastRows && fits(n);
+  nest.parts = parts_of(blocks, tiles, processors * resident(nest, rows));
+  return true;
 }
 
-std::vector<FusionVariant> PairsLowering::alternatives(NestOfPairs nest,
-                                                       std::span<const FusionVariant> taken) const {
-  std::vector<FusionVariant> out{FusionVariant::Untiled};
-  if (taken.size() >= schedule::kMostTaken) return out;
-  for (const FusionVariant v : {FusionVariant::FewerLanes, FusionVariant::FewerRows, FusionVariant::MoreRows,
-                                FusionVariant::FewerThreads, FusionVariant::MoreThreads,
-                                FusionVariant::LargerBlocks, FusionVariant::FarFetches}) {
-    const bool back = std::ranges::any_of(taken, [&](FusionVariant t) { return is_opposite(t, v); });
-    if (NestOfPairs other = nest; !back && vary(other, v)) out.push_back(v);
-  }
-  return out;
-}
-
-std::optional<NestOfPairs> PairsLowering::find(std::span<const FusionVariant> variants) const {
+std::optional<NestOfPairs> PairsLowering::find() const {
   const schedule::Target& t = r_.target_;
   const Pulled& p = r_.p_;
   if (!t.gpu || t.strict || t.exact || t.templates < schedule::Target::Templates::Few ||
@@ -312,9 +250,6 @@ std::optional<NestOfPairs> PairsLowering::find(std::span<const FusionVariant> va
   if (!changes_along(made) || !find_sides(made, nest) || nest.x == kNoEntry || nest.y == kNoEntry ||
       !choose_tile(nest))
     return std::nullopt;
-  for (const FusionVariant v : variants)
-    if (NestOfPairs other = nest; vary(other, v)) nest = std::move(other);
-  deal_columns(nest);
   return nest;
 }
 
@@ -459,13 +394,13 @@ void PairsLowering::add_constants(kernel::Template& t, bool x_by_k, bool y_by_k)
   const NestOfPairs& n = *r_.pairs_;
   const AccDecl& acc = r_.k_.accs[r_.reduction(n.r).acc];
   t.config = {{"kWidth", 1},
-              {"kRows", tile_rows(n)},
+              {"kRows", tile_rows(n, extent(n.row))},
               {"kColumns", tile_columns(n)},
-              {"kDepth", n.depth},
-              {"kEachM", n.rows},
+              {"kDepth", extent(n.step) <= kFewSteps ? kFewSteps : kSteps},
+              {"kEachM", kEachRow},
               {"kEachN", n.each},
               {"kByWords", n.kept.empty() ? n.store > 1 : n.each % kStoredAsOne == 0, true},
-              {"kBlocks", n.resident},
+              {"kBlocks", resident(n, extent(n.row))},
               {"kXByK", x_by_k, true},
               {"kYByK", y_by_k, true},
               {"kXRun", run_of(n.row, x_by_k)},
@@ -509,17 +444,18 @@ void PairsLowering::build() {
   r_.k_.main_loop = main_loop();
   r_.k_.accs.clear();
   r_.k_.customs.clear();
-  r_.s_.threads = {static_cast<std::uint16_t>(n.block), 1, false};
+  const int block = block_of(n, extent(n.row));
+  r_.s_.threads = {static_cast<std::uint16_t>(block), 1, false};
   const auto narrow = [&](int group) { return static_cast<std::int32_t>(extent(group)); };
   const NestHead head{narrow(n.row), narrow(n.column), narrow(n.step), static_cast<std::int32_t>(n.parts)};
   Lowered& out = r_.out_;
   out.head.resize(sizeof head);
   std::memcpy(out.head.data(), &head, sizeof head);
-  out.grid = ceil_div(extent(n.row), tile_rows(n));
+  out.grid = ceil_div(extent(n.row), tile_rows(n, extent(n.row)));
   out.finish_grid = n.parts > 1 && !n.kept.empty() ? out.grid : 0;
   out.shape.emplace();
   out.shape->grid[0] = static_cast<std::uint32_t>(out.grid * n.parts);
-  out.shape->block[0] = static_cast<std::uint32_t>(n.block);
+  out.shape->block[0] = static_cast<std::uint32_t>(block);
 }
 
 }  // namespace kiln::lower

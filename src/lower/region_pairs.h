@@ -4,10 +4,8 @@
 
 #include "lower/region_lowering.h"
 
-#include <span>
 #include <string>
 #include <utility>
-#include <vector>
 
 namespace kiln::lower {
 
@@ -15,11 +13,8 @@ class PairsLowering {
  public:
   explicit PairsLowering(RegionLowering& region) : r_(region) {}
 
-  /// The values and the tile of a nest that the main loop does, the tile as these variants have it; nothing,
-  /// where it does not.
-  std::optional<NestOfPairs> find(std::span<const FusionVariant> variants) const;
-  /// The variants that make another tile of the one that has these.
-  std::vector<FusionVariant> alternatives(NestOfPairs nest, std::span<const FusionVariant> taken) const;
+  /// The values and the tile of a nest that the main loop does; nothing, where it does not.
+  std::optional<NestOfPairs> find() const;
   /// Pre: find() found it. Makes the region's kernel.
   void build();
 
@@ -36,9 +31,7 @@ class PairsLowering {
   bool find_groups(NestOfPairs& nest) const, find_reductions(NestOfPairs& nest) const;
   bool stores_pairs() const, lies_along(int group) const;
   int stored_as_one(const NestOfPairs& nest) const;
-  bool choose_tile(NestOfPairs& nest) const, fits(const NestOfPairs& nest) const;
-  bool vary(NestOfPairs& nest, FusionVariant variant) const;
-  void deal_columns(NestOfPairs& nest) const;
+  bool choose_tile(NestOfPairs& nest) const;
   bool adjacent_along(EntryId id, int group) const;
   int run_of(int group, bool by_k) const;
 

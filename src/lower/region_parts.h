@@ -97,9 +97,6 @@ struct NestOfPairs {
   std::vector<EntryId> kept;             // what is reduced of that along columns; none: it is stored
   int row = -1, column = -1, step = -1;  // groups
   int threads = 0, each = 0;             // of a tile: threads along columns, and columns of each
-  int block = 0, rows = 0;               // threads of it, and rows of each
-  int depth = 0;                         // steps along k in shared memory at a time
-  int resident = 0;                      // blocks that a multiprocessor has registers for
   int store = 1;                         // adjacent columns that are stored at a time
   bool cut = false;                      // r is a sum of parts
   std::int64_t parts = 1;                // of the columns, each a block's

@@ -162,8 +162,8 @@ struct Schedule {
                            // `block` is of elements of this axis
   bool one_thread = false;   // a CPU's: no thread is woken for it
   bool known_sizes = false;  // the kernel has its sizes as constants: a kernel for each shape
-  int fetches = 0;  // CPU: -1: memory is not asked for ahead; 1: further ahead. GPU: resident_threads()
-  bool one_by_one = false;  // Rows: the reduced axes are loops of single elements, none is on lanes
+  int fetches = 0;           // CPU: -1: memory is not asked for ahead; 1: further ahead than is usual
+  bool one_by_one = false;   // Rows: the reduced axes are loops of single elements, none is on lanes
   // GPU:
   kernel::Threads threads;
   int steps = 0;         // of each Vector loop, when its extent is bounded

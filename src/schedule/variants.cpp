@@ -17,6 +17,7 @@ constexpr std::int64_t kMostColumns = 32;       // times the lanes
 constexpr std::int64_t kLeastChunk = 1024;      // elements
 constexpr int kMostScanLanes = 64;              // that the vm combines
 constexpr int kShortRow = 8;                    // times the lanes: rows that may lie across them
+constexpr std::size_t kMostTaken = 6;           // variants of one schedule
 constexpr std::int64_t kMostBatch = 256;        // rows
 constexpr std::int64_t kLeastTile = 16, kMostTile = 256;  // elements each way
 constexpr std::int64_t kMostBunch = 1024;                 // rows of an item
@@ -212,31 +213,15 @@ std::optional<Schedule> chosen_for(const Facts& f, const Target& t) {
   return *s;
 }
 
-/// The same map or reduction in blocks of another size: a map by what a body seems to cost, or by the rows or
-/// runs of a thread, where it has such; a reduction by the multiprocessors that work is cut for.
-bool describe_blocks(bool smaller, Facts& f, Target& t, const Schedule& s) {
+/// The same map or reduction in blocks of another size: a map by what a body seems to cost, a reduction by
+/// the multiprocessors that work is cut for.
+bool describe_blocks(bool smaller, Facts& f, Target& t) {
   constexpr int kLong = 1 << 10;  // primitives of a body, of which a thread has one element under way
-  constexpr int kMostRows = 16;   // of a strip
-  if (!is_map(f)) {
-    t.threads = smaller ? t.threads * kTimes : std::max(1, t.threads / kTimes);
-    return true;
-  }
-  if (s.tile == 1) {
+  if (is_map(f))
     f.prims = smaller ? kLong : 0;
-    return true;
-  }
-  f.strip_rows = smaller ? s.tile / 2 : s.tile * 2;
-  return f.strip_rows >= 2 && f.strip_rows <= kMostRows;
-}
-
-/// A GPU's chunks of a long scan: of a warp's vectors along it, or of rows.
-std::optional<Schedule> with_chunks(Schedule s, bool smaller) {
-  constexpr int kLeast = 2, kMost = 16;  // of a thread
-  const bool columns = s.written_out > 0;
-  int& each = columns ? s.written_out : s.steps;
-  each = smaller ? each / 2 : each * 2;
-  s.chunk = smaller ? s.chunk / 2 : s.chunk * 2;
-  return each >= kLeast && each <= kMost ? std::optional(s) : std::nullopt;
+  else
+    t.threads = smaller ? t.threads * kTimes : std::max(1, t.threads / kTimes);
+  return true;
 }
 
 bool describe_body(Facts& f, int times, int of) {
@@ -258,20 +243,13 @@ std::optional<Schedule> with_team(const Facts& f, Schedule s, bool more) {
   constexpr int kMostSteps = 16;
   if (is_map(f) || f.states > 0) return {};
   const auto team_of = [&](int parts) { return more ? parts * 2 : parts / 2; };
-  if (s.form == Form::Chain) {  // a team is a warp, which has a chunk
-    const int block = team_of(s.threads.block);
-    if (block < kUsual || block > kMost) return {};
-    s.threads.block = static_cast<std::uint16_t>(block);
-    return s;
-  }
   if (s.form == Form::Rows) {
     const int team = team_of(s.threads.team);
     if (team < kLeast || team > kMost || (more && s.steps % 2 != 0) || (!more && 2 * s.steps > kMostSteps))
       return {};
     s.steps = more ? s.steps / 2 : s.steps * 2;
     const int block = team > kWarp ? team : kUsual;  // barriers are a block's
-    s.threads.block = static_cast<std::uint16_t>(block);
-    s.threads.team = static_cast<std::uint16_t>(team);
+    s.threads = {static_cast<std::uint16_t>(block), static_cast<std::uint16_t>(team)};
     return s;
   }
   const bool columns = s.form == Form::Columns || s.form == Form::SplitColumns;
@@ -280,15 +258,8 @@ std::optional<Schedule> with_team(const Facts& f, Schedule s, bool more) {
   const int width = s.threads.team / s.rows;
   s.rows = team_of(s.rows);
   if (s.rows == 0 || s.rows * width < 32 || s.rows * width > kMost) return {};
-  s.threads.block = s.threads.team = static_cast<std::uint16_t>(s.rows * width);
+  s.threads = {static_cast<std::uint16_t>(s.rows * width), static_cast<std::uint16_t>(s.rows * width)};
   return s;
-}
-
-/// A GPU's code with registers for fewer threads of a multiprocessor at a time than its generator takes to be
-/// best: each has more loads under way.
-std::optional<Schedule> with_loads_ahead(Schedule s) {
-  ++s.fetches;
-  return resident_threads(s) >= s.threads.block ? std::optional(s) : std::nullopt;
 }
 
 std::optional<Schedule> with_one_thread(const Facts& f, const Target& t, Schedule s) {
@@ -312,17 +283,13 @@ std::optional<Schedule> with_known_sizes(Schedule s) {
 }
 
 /// A variant: it describes the region otherwise, which begins its schedule anew (null: it does not; false: it
-/// is none of one that has the schedule), or it changes the schedule. One that does either changes chains.
+/// is none of one that has the schedule), or it changes the schedule.
 struct Way {
   FusionVariant variant;
   bool (*describe)(Facts&, Target&, const Schedule&);
   std::optional<Schedule> (*change)(const Facts&, const Target&, const Schedule&);
 };
 using V = FusionVariant;
-
-bool describes(const Way& way, const Schedule& chosen) {
-  return way.describe && !(way.change && chosen.form == Form::Chain);
-}
 
 // What either kind of device may be told.
 constexpr Way kLongerBody = {
@@ -420,16 +387,14 @@ constexpr Way kWaysOfGpu[] = {
     kShorterBody,
     kSmallerCaches,
     kLargerCaches,
-    {V::SmallerBlocks, [](Facts& f, Target& t, const Schedule& s) { return describe_blocks(true, f, t, s); },
-     [](const Facts&, const Target&, const Schedule& s) { return with_chunks(s, true); }},
-    {V::LargerBlocks, [](Facts& f, Target& t, const Schedule& s) { return describe_blocks(false, f, t, s); },
-     [](const Facts&, const Target&, const Schedule& s) { return with_chunks(s, false); }},
+    {V::SmallerBlocks, [](Facts& f, Target& t, const Schedule&) { return describe_blocks(true, f, t); },
+     nullptr},
+    {V::LargerBlocks, [](Facts& f, Target& t, const Schedule&) { return describe_blocks(false, f, t); },
+     nullptr},
     {V::FewerThreads, nullptr,
      [](const Facts& f, const Target&, const Schedule& s) { return with_team(f, s, false); }},
     {V::MoreThreads, nullptr,
      [](const Facts& f, const Target&, const Schedule& s) { return with_team(f, s, true); }},
-    {V::FarFetches, nullptr,
-     [](const Facts&, const Target&, const Schedule& s) { return with_loads_ahead(s); }},
     {V::KnownSizes, nullptr,
      [](const Facts&, const Target&, const Schedule& s) { return with_known_sizes(s); }},
 };
@@ -441,16 +406,14 @@ std::span<const Way> ways_of(const Target& t) {
 /// What the region is told of first, then the choice is changed: a description begins it anew.
 std::optional<Schedule> varied_by(std::span<const FusionVariant> variants, Facts f, Target t, Schedule s) {
   const Facts as_is = f;
-  const Schedule chosen = s;
   const std::span<const Way> ways = ways_of(t);
-  for (const bool first : {true, false})
+  for (const bool describes : {true, false})
     for (const FusionVariant v : variants) {
       const auto way = std::ranges::find(ways, v, &Way::variant);
       if (way == ways.end()) return {};
-      if (describes(*way, chosen) != first) continue;
-      if (first && !way->describe(f, t, s)) return {};
-      if (!first && !way->change) return {};
-      const std::optional<Schedule> other = first ? chosen_for(f, t) : way->change(as_is, t, s);
+      if ((way->describe != nullptr) != describes) continue;
+      if (describes && !way->describe(f, t, s)) return {};
+      const std::optional<Schedule> other = describes ? chosen_for(f, t) : way->change(as_is, t, s);
       if (!other || *other == s || (t.gpu && v == FusionVariant::Chunks && !is_split(*other))) return {};
       s = *other;
     }
@@ -466,17 +429,12 @@ bool keeps_bits(FusionVariant v, const Facts& f) {
 
 }  // namespace
 
-int resident_threads(const Schedule& s) {
-  constexpr int kFew = 512;
-  return s.fetches > 0 ? kFew >> (s.fetches - 1) : 0;
-}
-
 void set_schedule_hook(ScheduleHook h) { hook.store(h); }
 ScheduleHook schedule_hook() { return hook.load(std::memory_order_relaxed); }
 
 std::optional<Schedule> varied(std::span<const FusionVariant> variants, const Facts& f, const Target& t,
                                const Schedule& chosen) {
-  if (variants.empty() || chosen.form == Form::Product) return {};
+  if (variants.empty() || chosen.form == Form::Product || f.both_ways) return {};
   if (t.exact && !std::ranges::all_of(variants, [&](FusionVariant v) { return keeps_bits(v, f); })) return {};
   return varied_by(variants, f, t, chosen);
 }

@@ -15,12 +15,6 @@
 
 namespace kiln::schedule {
 
-constexpr std::size_t kMostTaken = 6;  // variants of one schedule
-
-/// Threads of a GPU's multiprocessor that the code of a schedule has registers for at a time; 0: as many as
-/// the code's generator takes to be best.
-int resident_threads(const Schedule& schedule);
-
 /// The schedule that variants make one after the other, or nothing: one of them is no schedule of this
 /// region, or changes nothing. `chosen`: what schedule() gives for the same facts and target.
 std::optional<Schedule> varied(std::span<const FusionVariant> variants, const Facts& facts,

@@ -5,13 +5,9 @@
 #include "lower/lower.h"
 #include "plan/fuse.h"
 
-#include <kiln/fusion_report.h>
-
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <string>
-#include <vector>
 
 namespace kiln::codegen {
 namespace {
@@ -21,8 +17,7 @@ using ir::NodeId;
 using ir::Op;
 
 /// The only kernel of a graph, where one is worth anything.
-lower::Lowered lower_alone(const plan::Graph& graph, int architecture, bool exact,
-                           const std::vector<FusionVariant>& variants = {}) {
+lower::Lowered lower_alone(const plan::Graph& graph, int architecture, bool exact) {
   schedule::Target target;
   target.gpu = true;
   target.exact = exact;
@@ -33,9 +28,7 @@ lower::Lowered lower_alone(const plan::Graph& graph, int architecture, bool exac
       architecture >= 80 ? schedule::Target::Templates::Few : schedule::Target::Templates::None;
   const plan::Regions regions = plan::fuse(graph, target);
   EXPECT_EQ(regions.regions.size(), 1u);
-  plan::Region region = regions.regions[0];
-  region.variants = variants;
-  return lower::lower(graph, regions, region, target);
+  return lower::lower(graph, regions, regions.regions[0], target);
 }
 
 /// The position of the least sum over k of |x[i, k] - y[j, k]|, of each i.
@@ -47,9 +40,8 @@ struct Nearest : GraphBuilder {
     root(reduce(Op::reduce_argmin, sums, 2));
   }
 
-  lower::Lowered lowered(int architecture = 90, bool exact = false,
-                         const std::vector<FusionVariant>& variants = {}) {
-    return lower_alone(graph, architecture, exact, variants);
+  lower::Lowered lowered(int architecture = 90, bool exact = false) {
+    return lower_alone(graph, architecture, exact);
   }
 };
 
@@ -122,57 +114,24 @@ TEST(NestTemplates, SizesAreNoPartOfTheKey) {
   EXPECT_NE(key, kernel::hash(Nearest(1 << 16, 70, 1024).lowered().kernel)) << "sums of parts";
 }
 
-/// What the assembler says of a kernel's spills, in bytes.
-int spilled(const lower::Lowered& l) {
-  cuda::CompileOptions options;
-  options.fmad = false;
-  options.extra = {"--ptxas-options=-v"};
-  const std::string log =
-      cuda::compile(emit_cuda(l.kernel, "kiln_test"), "kiln_test", cuda::Arch{9, 0}, options).log;
-  const std::size_t end = log.find(" bytes spill stores");
-  EXPECT_NE(end, std::string::npos) << log;
-  return end == std::string::npos ? 0 : std::stoi(log.substr(log.rfind(' ', end - 1)));
-}
-
-bool compiles() { return cuda::nvrtc().available && cuda::nvrtc().library.find("fake") == std::string::npos; }
-
-/// Each variant that is offered has another tile and the same main loop, and a variant of that has another
-/// yet.
-TEST(NestTemplates, OtherTilesAreVariants) {
-  using V = FusionVariant;
-  Nearest nearest(1 << 16, 40, 1000);
-  const lower::Lowered first = nearest.lowered();
-  EXPECT_GE(first.alternatives.size(), 6u);
-  for (const V v : first.alternatives) {
-    SCOPED_TRACE(name(v));
-    const lower::Lowered other = nearest.lowered(90, false, {v});
-    if (v == V::Untiled) {
-      EXPECT_FALSE(other.kernel.main_loop);
-      continue;
-    }
-    ASSERT_TRUE(other.kernel.main_loop);
-    EXPECT_EQ(other.kernel.main_loop->name, "nest_pairs");
-    EXPECT_NE(kernel::hash(other.kernel), kernel::hash(first.kernel));
-    kernel::verify(other.kernel);
-    if (compiles()) EXPECT_LE(spilled(other), 512);
-  }
-  const lower::Lowered few = nearest.lowered(90, false, {V::FewerRows});
-  EXPECT_EQ(constant_of(few, "kEachM"), 4);
-  EXPECT_EQ(std::ranges::count(few.alternatives, V::MoreRows), 0) << "it came from there";
-  EXPECT_EQ(constant_of(nearest.lowered(90, false, {V::LargerBlocks}), "kDepth"), 16);
-  EXPECT_EQ(std::ranges::count(Nearest(1 << 16, 12, 1000).lowered().alternatives, V::LargerBlocks), 0)
-      << "there are no 16 steps";
-}
-
 /// Sums stay in registers: what the assembler spills is a few addresses around loops.
 TEST(NestTemplates, TilesFitRegisters) {
-  if (!compiles()) GTEST_SKIP() << cuda::nvrtc().reason;
+  if (!cuda::nvrtc().available || cuda::nvrtc().library.find("fake") != std::string::npos)
+    GTEST_SKIP() << cuda::nvrtc().reason;
   for (const auto& [columns, terms] :
        {std::pair{16, 40}, {33, 40}, {40, 40}, {64, 40}, {100, 70}, {32, 40}, {1000, 40}, {1000, 70}}) {
     SCOPED_TRACE(::testing::Message() << columns << " columns, " << terms << " terms");
     for (const lower::Lowered& l : {Nearest(1 << 16, terms, columns, DType::BFloat16).lowered(),
-                                    Distances(1 << 16, terms, columns, DType::BFloat16).lowered()})
-      EXPECT_LE(spilled(l), 128);
+                                    Distances(1 << 16, terms, columns, DType::BFloat16).lowered()}) {
+      cuda::CompileOptions options;
+      options.fmad = false;
+      options.extra = {"--ptxas-options=-v"};
+      const std::string log =
+          cuda::compile(emit_cuda(l.kernel, "kiln_test"), "kiln_test", cuda::Arch{9, 0}, options).log;
+      const std::size_t end = log.find(" bytes spill stores");
+      ASSERT_NE(end, std::string::npos) << log;
+      EXPECT_LE(std::stoi(log.substr(log.rfind(' ', end - 1))), 128) << log;
+    }
   }
 }
 

@@ -12,8 +12,7 @@ namespace kiln::codegen {
 
 // of a multiprocessor, at least, where a kernel says so: 64 registers each
 constexpr int kResidentThreads = 1024;
-constexpr int kMostBlocks = 32;  // of a multiprocessor
-constexpr int kOfTiles = 512;    // threads with registers for a tile's results and what they are made of next
+constexpr int kOfTiles = 512;  // threads with registers for a tile's results and what they are made of next
 constexpr int kOfFewResults = 640;  // the same where results are few and elements are loaded one by one
 
 CudaEmitter::CudaEmitter(const Kernel& kernel, const std::string& symbol, int instances,
@@ -55,25 +54,16 @@ std::vector<CudaEmitter::Parameter> CudaEmitter::parameters() const {
   return out;
 }
 
-/// Threads of a multiprocessor that a kernel is to have registers for, as its schedule says; 0: it does not.
-static int resident_threads(const Kernel& k) {
-  if (k.body.empty() || k.body.front().kind != Stmt::Kind::Loop) return 0;
-  const LoopDecl& l = k.loops[k.body.front().target];
-  return l.kind == LoopKind::Grid ? l.steps : 0;
-}
-
 /// Told how many blocks are to be resident, the assembler keeps loads in flight instead of saving registers.
 std::string CudaEmitter::global() const {
   const int of_strips = strip_loads_ > 96 ? 512 : strip_loads_ > 64 ? 768 : kResidentThreads;
-  const int wanted = resident_threads(k_);
-  const int threads = wanted > 0         ? wanted
-                      : by_halves_       ? kOfTiles
+  const int threads = by_halves_         ? kOfTiles
                       : few_results_     ? kOfFewResults
                       : keeps_loads_     ? kResidentThreads
                       : strip_loads_ > 0 ? of_strips
                                          : 0;
   const std::string resident =
-      threads > 0 ? cat(", ", std::clamp(threads / k_.threads.block, 1, kMostBlocks)) : std::string();
+      threads > 0 ? cat(", ", std::max(1, threads / k_.threads.block)) : std::string();
   return cat("extern \"C\" __global__ void __launch_bounds__(", k_.threads.block, resident, ") ", symbol_,
              '(');
 }
