@@ -220,8 +220,8 @@ kernel::Hook RegionLowering::value_hook(EntryId value, std::uint32_t made, std::
 /// Nothing: the main loop cannot make it.
 std::optional<MadeOperand> RegionLowering::make_operand(const plan::MadeOperand& what) {
   measure();
-  if (phases_ > 0 || !scans_.empty() || !p_.loops.empty() || random_) return std::nullopt;
-  if (!collapse_lines(what.length)) return std::nullopt;
+  if (phases_ > 0 || !scans_.empty() || !p_.loops.empty() || random_ || !collapse_lines(what.length))
+    return std::nullopt;
   copied_ = find_copied();
   if (copied_ == kNoEntry) return std::nullopt;
   s_.form = Form::Product;
@@ -257,11 +257,9 @@ std::optional<MadeOperand> RegionLowering::make_operand(const plan::MadeOperand&
   out.as_given = out.widens && out.share == 1 && is_integer_of(p_, g_, factors[0], copied_);
   const std::optional<Quantized> common =
       out.nibbles ? quantized(factors[0], g_[p_.outputs[0].node].dtype) : std::nullopt;
-  if (common) {
-    out.as_given = true;
-    out.zeroed = common->zero != kNoEntry;
-    out.scaled = common->scale != kNoEntry;
-  }
+  out.as_given |= common.has_value();
+  out.zeroed = common && common->zero != kNoEntry;
+  out.scaled = common && common->scale != kNoEntry;
   out.hooks.push_back(value_hook(factors[0], made, std::array{part, line, first}));
   if (factors.size() > 1) {
     out.factored = true;
