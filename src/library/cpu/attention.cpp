@@ -30,9 +30,8 @@ class Attending {
  public:
   Attending(const AttentionCall& call, std::byte* workspace)
       : c_(call), a_(*call.what), micro_(micro<float>(false)), workspace_(workspace) {
-    const std::int64_t width = round_up(a_.width, micro_.mr);
-    k_floats_ = round_up(a_.columns, micro_.mr) * a_.depth;
-    v_floats_ = width * a_.columns;
+    k_floats_ = a_.columns * a_.depth;
+    v_floats_ = a_.width * a_.columns;
     row_blocks_ = (a_.rows + c_.tile_rows - 1) / c_.tile_rows;
     column_tiles_ = (a_.columns + c_.tile_columns - 1) / c_.tile_columns;
     find_packs();
@@ -40,9 +39,9 @@ class Attending {
     together_ = std::clamp<std::int64_t>(kPackedFloats / std::max<std::int64_t>(each, 1), 1,
                                          static_cast<std::int64_t>(packs_.size()));
     pack_floats_ = each;
-    const std::int64_t tile = (c_.tile_columns + micro_.mr) * c_.tile_rows;
+    const std::int64_t tile = c_.tile_columns * c_.tile_rows;
     unit_floats_ = round_up(a_.depth * c_.tile_rows, 16) + 2 * round_up(tile, 16) +
-                   round_up(width * c_.tile_rows, 16) +
+                   round_up(a_.width * c_.tile_rows, 16) +
                    (3 + 2 * static_cast<std::int64_t>(a_.sums.size())) * round_up(c_.tile_rows, 16) +
                    round_up(c_.local_bytes, 64) / 4;
     find_turned();
@@ -118,23 +117,25 @@ class Attending {
 
   void pack_tile(std::int64_t pack_number, std::int64_t tile) {
     const auto b = static_cast<std::size_t>(packs_[static_cast<std::size_t>(pack_number)]);
-    const std::int64_t mr = micro_.mr, j0 = tile * c_.tile_columns,
-                       columns = std::min(c_.tile_columns, a_.columns - j0);
+    const std::int64_t j0 = tile * c_.tile_columns, columns = std::min(c_.tile_columns, a_.columns - j0);
     float *const k = packed_k(pack_number), *const v = packed_v(pack_number);
+    const EvenBlocks lines(columns, micro_.mr), across(a_.width, micro_.mr);
     with_type(a_.k.dtype, [&]<class T>(T) {
       const T* const from = reinterpret_cast<const T*>(c_.k.data) + a_.k.batch[b];
-      for (std::int64_t j = j0; j < j0 + columns; j += mr)
-        pack(from + j * a_.k.row, a_.k.row, a_.k.column, std::min(mr, a_.columns - j), mr, a_.depth,
+      for (std::int64_t i = 0; i < lines.count; ++i) {
+        const std::int64_t j = j0 + lines.begin(i);
+        pack(from + j * a_.k.row, a_.k.row, a_.k.column, lines.size(i), lines.size(i), a_.depth,
              k + j * a_.depth);
+      }
     });
     bool good = true;
     with_type(a_.v.dtype, [&]<class T>(T) {
       const T* const from = reinterpret_cast<const T*>(c_.v.data) + a_.v.batch[b];
-      for (std::int64_t d = 0; d < a_.width; d += mr) {
-        float* const to = v + d * a_.columns + j0 * mr;
-        pack(from + d * a_.v.column + j0 * a_.v.row, a_.v.column, a_.v.row, std::min(mr, a_.width - d), mr,
-             columns, to);
-        good = good && all_finite(to, columns * mr);
+      for (std::int64_t i = 0; i < across.count; ++i) {
+        const std::int64_t d = across.begin(i), n = across.size(i);
+        float* const to = v + d * a_.columns + j0 * n;
+        pack(from + d * a_.v.column + j0 * a_.v.row, a_.v.column, a_.v.row, n, n, columns, to);
+        good = good && all_finite(to, columns * n);
       }
     });
     flags()[(pack_number - first_) * column_tiles_ + tile] = good;
@@ -164,11 +165,11 @@ class Attending {
       at += round_up(n, 16);
       return here;
     };
-    const std::int64_t tile = (c_.tile_columns + micro_.mr) * c_.tile_rows;
+    const std::int64_t tile = c_.tile_columns * c_.tile_rows;
     u.q = take(a_.depth * c_.tile_rows);
     u.scores = take(tile);
     u.weights = take(tile);
-    u.products = take(round_up(a_.width, micro_.mr) * c_.tile_rows);
+    u.products = take(a_.width * c_.tile_rows);
     const auto n = static_cast<std::int64_t>(a_.sums.size());
     for (int i = 0; i < 2; ++i) {
       u.max[i] = take(c_.tile_rows);
@@ -187,9 +188,8 @@ class Attending {
       const T* const from = reinterpret_cast<const T*>(c_.q.data) + a_.q.batch[b] + u.row0 * a_.q.row;
       pack(from, a_.q.row, a_.q.column, u.rows, c_.tile_rows, a_.depth, u.q);
     });
-    const std::int64_t tile = (c_.tile_columns + micro_.mr) * c_.tile_rows;
-    if (u.rows < c_.tile_rows) std::fill_n(u.weights, tile, 0.0f);
-    std::fill_n(u.products, round_up(a_.width, micro_.mr) * c_.tile_rows, 0.0f);
+    if (u.rows < c_.tile_rows) std::fill_n(u.weights, c_.tile_columns * c_.tile_rows, 0.0f);
+    std::fill_n(u.products, a_.width * c_.tile_rows, 0.0f);
     std::fill_n(u.max[0], c_.tile_rows, -std::numeric_limits<float>::infinity());
     std::fill_n(u.sums[0], static_cast<std::int64_t>(a_.sums.size()) * round_up(c_.tile_rows, 16), 0.0f);
     std::vector<std::pair<std::int64_t, double>> later;  // tiles that may add nothing, and their greatest t
@@ -240,20 +240,29 @@ class Attending {
   }
 
   void tile_of(Unit& u, std::int64_t tile) const {
-    const std::int64_t mr = micro_.mr, ld = c_.tile_rows, j0 = tile * c_.tile_columns,
+    const std::int64_t ld = c_.tile_rows, j0 = tile * c_.tile_columns,
                        columns = std::min(c_.tile_columns, a_.columns - j0);
     const std::int64_t pack_number = pack_of_[static_cast<std::size_t>(u.number)];
-    const float* const k = packed_k(pack_number);
-    for (std::int64_t j = 0; j < columns; j += mr)
-      micro_.run(a_.depth, k + (j0 + j) * a_.depth, u.q, u.scores + j * ld, ld, true);
+    const EvenBlocks lines(columns, micro_.mr), across(a_.width, micro_.mr);
+    for (std::int64_t i = 0; i < lines.count; ++i)
+      multiply(lines.size(i), a_.depth, packed_k(pack_number) + (j0 + lines.begin(i)) * a_.depth, u.q,
+               u.scores + lines.begin(i) * ld, true);
     turn(u, j0, columns);
     run_kernels(c_.step[u.rows < ld][columns < c_.tile_columns][is_whole(u, j0, columns)], u, j0);
     if (a_.t != plan::kNoTerm && u.any) rescale(u);
     u.now ^= 1;
-    const float* const v = packed_v(pack_number) + j0 * mr;
-    for (std::int64_t d = 0; d < a_.width; d += mr)
-      micro_.run(columns, v + d * a_.columns, u.weights, u.products + d * ld, ld, !u.any);
+    for (std::int64_t i = 0; i < across.count; ++i)
+      multiply(across.size(i), columns,
+               packed_v(pack_number) + across.begin(i) * a_.columns + j0 * across.size(i), u.weights,
+               u.products + across.begin(i) * ld, !u.any);
     u.any = true;
+  }
+
+  /// to = (first ? 0 : to) + panel · b, of so many lines of a panel and of all rows of a tile.
+  void multiply(std::int64_t lines, std::int64_t steps, const float* panel, const float* b, float* to,
+                bool first) const {
+    micro_.direct(lines, c_.tile_rows)(steps, panel, 1, lines, b, c_.tile_rows, to, c_.tile_rows, first,
+                                       false);
   }
 
   std::byte* turned(const Unit& u, std::size_t index) const { return u.memory + turned_[index] * 4; }
@@ -329,7 +338,8 @@ class Attending {
 class CpuAttention final : public library::AttentionRoutine {
  public:
   std::pair<std::int64_t, std::int64_t> tile_of(const plan::Attention& what) const override {
-    return tile_within(what.columns, kTileColumns);
+    const EvenBlocks tiles(what.columns, kTileColumns);
+    return {micro<float>(false).nr, tiles.size(0)};
   }
   std::size_t workspace_bytes(const AttentionCall& call) const override {
     return Attending(call, nullptr).bytes();

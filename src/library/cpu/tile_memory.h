@@ -20,6 +20,14 @@ namespace kiln::cpu {
 
 inline std::int64_t round_up(std::int64_t n, std::int64_t to) { return (n + to - 1) / to * to; }
 
+/// n lines in as few blocks as there can be of up to `most`, which differ by one line at most.
+struct EvenBlocks {
+  std::int64_t n, count;
+  EvenBlocks(std::int64_t lines, std::int64_t most) : n(lines), count((lines + most - 1) / most) {}
+  std::int64_t begin(std::int64_t i) const { return i * (n / count) + std::min(i, n % count); }
+  std::int64_t size(std::int64_t i) const { return n / count + (i < n % count); }
+};
+
 /// Rows and columns of tiles of about `most` columns.
 inline std::pair<std::int64_t, std::int64_t> tile_within(std::int64_t columns, std::int64_t most) {
   const Micro<float>& m = micro<float>(false);
