@@ -334,6 +334,8 @@ class RegionLowering : private Roles {
   // Forms.
   void build_map(), build_rows(), build_row_batches(), finish_rows(Body& into, const Range& rows, int phase);
   std::vector<EntryId> values_of_rows(int phase);
+  bool gathered_by_columns(const Entry& e) const;
+  void keep_columns(Body& into, const Range& columns);
   void build_rows_inside(LoopDecl grid, Groups row), build_tiles();
   void build_rounds(LoopDecl grid, Groups outer, Groups together), build_strips();
   std::pair<E, std::int64_t> enter_tile(E item);
@@ -521,6 +523,7 @@ class RegionLowering : private Roles {
   std::map<std::uint64_t, std::uint32_t> params_;  // by role
   std::map<NodeId, std::uint32_t> out_buffer_;
   std::vector<std::int32_t> scratch_;  // per entry: its scratch buffer, or -1
+  std::vector<std::int32_t> columns_;  // Stripes: likewise, of what is read once for each column; or empty
   std::vector<int> tile_rows_;         // Tiles: the groups that staged loads run along, outermost first
   std::vector<std::int32_t> staged_;   // the same, per entry: the scratch buffer of its tile, or -1
   std::vector<bool> varies_;           // per entry, once asked for

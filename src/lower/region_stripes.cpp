@@ -275,6 +275,38 @@ void RegionLowering::stripe_phase(Body& into, const Range& columns, const std::o
   reductions_ = whole;
 }
 
+/// Whether a load reads one element for a whole column, by lanes that do not walk its memory one element
+/// after the other.
+bool RegionLowering::gathered_by_columns(const Entry& e) const {
+  if (e.kind != Entry::Kind::Load || e.used_in == 0 || e.inside || e.predicates >= 0) return false;
+  std::int64_t step = 1;
+  bool columns = false, adjoining = true;
+  const std::vector<int> along = column_groups();
+  for (std::size_t i = along.size(); i-- > 0;) {
+    const Group& g = groups_[static_cast<std::size_t>(along[i])];
+    columns = columns || walks(e.index, g);
+    adjoining = adjoining && e.index.coef(g.last) == step;
+    step *= g.extent;
+  }
+  return columns && !adjoining &&
+         std::ranges::none_of(groups_, [&](const Group& g) { return g.reduced && walks(e.index, g); });
+}
+
+/// Columns that share the lanes as one find such elements by divisions: they do so once, and not in each row.
+void RegionLowering::keep_columns(Body& into, const Range& columns) {
+  std::vector<std::int32_t> kept(p_.entries.size(), -1);
+  into.push_back(lane_loop(columns, column_groups(), [&](Body& body) {
+    for (EntryId id = 0; id < p_.entries.size(); ++id) {
+      if (!gathered_by_columns(p_.entries[id])) continue;
+      const DType type = compute_type(g_[p_.entries[id].node].dtype);
+      const E value = build(id);
+      kept[id] = static_cast<std::int32_t>(scratch_buffer(type, s_.block * size_of(type)));
+      body.push_back(store(static_cast<std::uint32_t>(kept[id]), lane_, value));
+    }
+  }));
+  columns_ = std::move(kept);
+}
+
 void RegionLowering::build_stripes() {
   LoopDecl grid = open_grid();
   E item = var(grid.var);
@@ -315,6 +347,7 @@ void RegionLowering::build_stripes() {
     }));
     for (const EntryId id : kept) p_.entries[id].used_in |= 1u << phase_;
   };
+  if (!target_.gpu && s_.kept_from >= 0) keep_columns(grid.body, columns);
   row_outputs(0);
   for (phase_ = 0; phase_ <= phases_; ++phase_) {
     stripe_phase(grid.body, columns, chunk);

@@ -404,6 +404,8 @@ E RegionLowering::build_entry(EntryId id) {
   if (!staged_.empty() && staged_[id] >= 0)
     return kernel::cast(tile_value(static_cast<std::uint32_t>(staged_[id])), type);
   if (reads_kept(id)) return load(static_cast<std::uint32_t>(scratch_[id]), type, scratch_index(id, type));
+  if (!columns_.empty() && columns_[id] >= 0)
+    return load(static_cast<std::uint32_t>(columns_[id]), type, lane_);
   switch (e.kind) {
     case Entry::Kind::Load: return build_load(id);
     case Entry::Kind::Scalar: return build_scalar(e.node);

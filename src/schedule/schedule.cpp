@@ -498,16 +498,16 @@ Schedule schedule_rows(const Facts& f, const Target& t, int lanes, const Extents
 }
 
 /// The first of the last kept axes that are to share the lanes as one, because the last alone would leave
-/// many idle, and the operands' elements go on along the axes before; or -1. `columns` becomes their points.
+/// many idle, or read parts of lines, and operands go on along those before; or -1. `columns`: their points.
 int find_short_columns(const Facts& f, int lanes, std::int64_t& columns) {
-  if (f.rows_alone || f.jumps || f.guarded || f.states > 0 || !leaves_idle(columns, lanes)) return -1;
-  auto axis = static_cast<int>(f.axes.size()) - 1;
-  std::int64_t points = columns;
+  std::int64_t axis = std::ssize(f.axes) - 1, points = columns, run = columns * f.loaded_bytes;
+  if (f.rows_alone || f.jumps || f.guarded || f.states > 0) return -1;
+  if ((run == 0 || run >= 2 * kLine) && !leaves_idle(columns, lanes)) return -1;
   while (axis > f.near && points < kManyColumns && !f.axes[static_cast<std::size_t>(axis) - 1].reduced)
     points *= f.axes[static_cast<std::size_t>(--axis)].extent;
   if (points < 2 * round_up(columns, lanes)) return -1;
   columns = points;
-  return axis;
+  return static_cast<int>(axis);
 }
 
 /// Reductions down many columns, read row by row: a grid item has a stripe of columns.

@@ -64,6 +64,27 @@ TEST(ShortColumns, ValuesOfAColumnAreMadeOnce) {
   EXPECT_NE(text.find(" - scratch", rows), std::string::npos) << text;
 }
 
+/// Columns of less than two lines share the lanes, too; what is one for several of them is found by a
+/// division before the first row, not in each.
+TEST(ShortColumns, ReadOnceWhatSeveralOfThemShare) {
+  const auto sums = [](GraphBuilder& b) {
+    const NodeId x = b.leaf(i32, {40, 701, 15}), mean = b.leaf(i32, {1, 701, 1}),
+                 apart = b.op(Op::subtract, {x, mean});
+    b.root(b.reduce(Op::reduce_sum, b.op(Op::multiply, {apart, apart}), 1));
+  };
+  GraphBuilder all, one;
+  sums(all), sums(one);
+  EXPECT_EQ(check(all), std::vector{Form::Stripes});
+  const auto expected = one.values();
+  LoweredGraph lowered(one, cpu(64));
+  EXPECT_EQ(lowered.values(), expected) << lowered.text();
+  const std::string text = lowered.text();
+  const std::size_t rows = text.find("  for "), division = text.find("indexdiv(");
+  ASSERT_NE(rows, std::string::npos) << text;
+  EXPECT_LT(division, rows) << text;
+  EXPECT_EQ(text.find("indexdiv(", rows), std::string::npos) << text;
+}
+
 /// Chunks of their stripes are combined by the finish section.
 TEST(ShortColumns, OfManyRowsAreCutIntoChunks) {
   GraphBuilder b;

@@ -290,6 +290,9 @@ TEST(Schedule, ShortColumnsShareTheLanesWithTheKeptAxesBefore) {
   EXPECT_EQ(with({{9000, false}, {4, true}, {50, false}, {7, false}}, 0).kept_from, 2);
   EXPECT_EQ(with({{4, true}, {9000, false}, {3, false}}, 2).kept_from, -1);   // they lie apart in memory
   EXPECT_EQ(with({{4, true}, {9000, false}, {64, false}}, 0).kept_from, -1);  // lanes are full
+  f.loaded_bytes = 2;  // whole lines; or less, of each row another page
+  EXPECT_EQ(with({{4, true}, {9000, false}, {64, false}}, 0).kept_from, -1);
+  EXPECT_EQ(with({{4, true}, {9000, false}, {62, false}}, 0).kept_from, 1);
 }
 
 /// A few long stretches to each result: the outermost axis alone would leave most multiprocessors without
