@@ -76,7 +76,7 @@ void CudaEmitter::chain() {
   const Links link = links(first, turns);
   const std::string second = part(k_.second);
   if (!link.memory.empty())
-    line(cat("__shared__ __align__(16) unsigned char totals_memory[most_bytes<", link.memory, ">()];"));
+    line(cat("alignas(16) __shared__ unsigned char totals_memory[most_bytes<", link.memory, ">()];"));
   line(cat("for (unsigned int turn; (turn = next_turn(arrivals)) < (unsigned int)", turns, ";) {"));
   line(cat("const ", type, ' ', first, " = ", type, "(turn) * ", warps, ", ", item, " = ", first, " + ", type,
            "(threadIdx.x / 32);"));
@@ -111,7 +111,8 @@ CudaEmitter::Links CudaEmitter::links(const std::string& first, const std::strin
     // All scans share the same memory.
     out.tell += cat(i > 0 ? "__syncthreads();\n" : "", member, ".tell(", at, own, "_, ", none, ");\n");
     const std::string declared = cat(value, ' ', before_it, '_', array);
-    if (i > 0) line("__syncthreads();");
+    // What the scan before has there may still be read: where values are of other sizes it lies elsewhere.
+    if (totals.body.size() > 1) line("__syncthreads();");
     if (columns)
       line(cat(declared, ";\n", member, ".hear(", at, before, ", ", turn_of(total.a, warps), ", ", before_it,
                "_, ", none, ");"));
