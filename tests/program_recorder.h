@@ -78,6 +78,7 @@ inline std::string dtype_text(DType t) {
   switch (t) {
 #define KILN_DTYPE(Enum, ...) \
   case DType::Enum: return "DType::" #Enum;
+#define KILN_STORED_DTYPE KILN_DTYPE
 #include <kiln/dtype.def>
 #undef KILN_DTYPE
   }

@@ -54,7 +54,7 @@ struct Differentiable {
     if (elements > 20000) return false;
     std::string text;
     test::record(program, &text);
-    for (const char* word : {"bitcast", "Float32", "Float16"})
+    for (const char* word : {"bitcast", "Float32", "Float16", "Float8"})
       if (text.find(word) != text.npos) return false;
     return true;
   }
