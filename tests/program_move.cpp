@@ -160,8 +160,9 @@ Value Recorder::stacked(const Value& a, const Value& b, Draw& d) {
   all.bound = std::max(x.bound, y.bound);
   all.exact = x.exact && y.exact;
   all.error = all.exact ? 0 : std::max(x.error, y.error) + epsilon(t) * all.bound;
-  return settle(
+  const Value stack_of = settle(
       define(cat("stack({", x.name, ", ", y.name, "}, ", axis, ")"), stack({x.tensor, y.tensor}, axis), all));
+  return d.chance(30) ? reduce_over(stack_of, axis, std::to_string(axis), 2, d) : stack_of;
 }
 
 Value Recorder::broadcast(const Value& x, Draw& d) {

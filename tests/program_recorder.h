@@ -149,6 +149,8 @@ class Recorder {
   // ---- reductions
   static Axes random_axes(const Value& x, Draw& d, std::string& text, double& count);
   Value reduce(const Value& v, Draw& d);
+  /// Over axes of n elements together, which the text names.
+  Value reduce_over(const Value& v, const Axes& axes, const std::string& axes_text, double n, Draw& d);
   Value position(const Value& v, Draw& d);
   Value norm(const Value& v, Draw& d);
   Value product(const Value& a, const Value& b, Draw& d);

@@ -23,6 +23,11 @@ Value Recorder::reduce(const Value& v, Draw& d) {
   std::string axes_text;
   double n = 1;
   const Axes axes = random_axes(v, d, axes_text, n);
+  return reduce_over(v, axes, axes_text, n, d);
+}
+
+Value Recorder::reduce_over(const Value& v, const Axes& axes, const std::string& axes_text, double n,
+                            Draw& d) {
   const bool keep = d.chance(40);
   const std::string tail = cat(", ", axes_text, keep ? ", true)" : ", false)");
   int kind = static_cast<int>(d.below(12));
