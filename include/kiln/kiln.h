@@ -9,6 +9,7 @@
 #include <kiln/dtype.h>
 #include <kiln/error.h>
 #include <kiln/grad.h>
+#include <kiln/int4.h>
 #include <kiln/io.h>
 #include <kiln/layers.h>
 #include <kiln/nn.h>

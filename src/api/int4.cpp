@@ -1,6 +1,6 @@
 // Integers of four bits as plain operations on bytes. What reads them takes these along like any other map.
 // Shifts are parts of arange, not numbers beside a tensor: those would be arguments of kernels, and a planner
-// could not know which bits are meant (plan/nibbles.h).
+// could not know which bits are meant (lower/region_nibbles.cpp).
 #include <kiln/int4.h>
 #include <kiln/ops.h>
 
