@@ -7,9 +7,8 @@
 //   region_rows.cpp     rows in batches; region_sums.cpp: accumulators of a phase, and of its blocks
 //   region_stripes.cpp  reductions of tall columns with accumulators in memory
 //   region_logsumexp.cpp  the logsumexp of elements that are near when they are read again
-//   region_folded.cpp   reductions of short columns, several of whose rows share the lanes;
-//   region_grouped.cpp:
-//                       a GPU's, of which adjacent ones have a result together
+//   region_folded.cpp   reductions of short columns, several of whose rows share the lanes
+//   region_grouped.cpp  a GPU's columns of which adjacent ones have a result together
 //   region_scan.cpp     scans: accumulators that are read while their loop runs; long scans in chunks
 //   region_while.cpp    loops over the states of an element
 //   region_nest.cpp     reductions of reductions along further axes; region_pairs.cpp: those over pairs
