@@ -77,7 +77,7 @@ class DirectProduct {
  private:
   static constexpr std::int64_t kSize = sizeof(C), kLeastColumns = 8,
                                 kLeastRows = 16;  // that packing a panel of columns pays for
-  static constexpr double kAlone = 450e3;  // multiply-adds: there is one loop to begin, and nothing to pack
+  static constexpr double kAlone = 700e3;  // multiply-adds: there is one loop to begin, and nothing to pack
   static constexpr std::int64_t kSteps =
       256;  // of a panel of columns at a time, in the first cache or near it
 
