@@ -23,8 +23,6 @@ def kiln_rows(options):
     with tempfile.NamedTemporaryFile(suffix=".json") as file:
         command = shlex.split(options.kiln) + ["bench", "--no-first", "--device", options.device, "--filter", options.filter]
         command += ["--threads", str(options.threads), "--json", file.name]
-        if options.quick:
-            command += ["--modes", "fused"]
         done = subprocess.run(command, stdout=subprocess.DEVNULL)
         try:
             return json.load(open(file.name))
