@@ -271,6 +271,10 @@ class Product {
         windows_of(here, packed, sum, ld);
         continue;
       }
+      if (!packs_in_tiles_ && !a_in_tiles_) {
+        for (std::int64_t r = 0; r < rows; r += micro_.mr) rows_of(here, r, sum + r * ld, ld);
+        continue;
+      }
       for (std::int64_t c = 0; c < cols; c += micro_.nr) columns_of(here, c, packed, sum + c, ld);
     }
     if (last_slab && epilogue_)
@@ -299,21 +303,64 @@ class Product {
     const bool here = in_place_ && used % (micro_.nr / 2) == 0;
     if (packs_in_tiles_ && !here)
       pack_lines(b_, b_cols_.from(s.col + c), b_rows_.from(k0_ + s.begin), used, micro_.nr, s.depth, packed);
-    const C* b =
-        packs_in_tiles_ ? packed : b_packed_ + (s.col + c) * steps(depth_) + steps(s.begin) * micro_.nr;
+    const C* b = packs_in_tiles_ ? packed : b_panel(s.col + c, s.begin);
     if (here) b = reinterpret_cast<const C*>(b_) + (k0_ + s.begin) * b_row_ + s.col + c;
     if (a_in_place_) return rows_in_place(s, used, b, to, ld);
     for (std::int64_t r = 0; r < s.rows; r += micro_.mr, to += micro_.mr * ld) {
-      const C* const a = a_in_tiles_ ? packed + r * steps(s.depth)
-                                     : a_packed_ + (s.row + r) * steps(depth_) + steps(s.begin) * micro_.mr;
-      if (pairs_)
-        pairs(s, std::min<std::int64_t>(s.rows - r, micro_.mr), used, a, b, to, ld);
-      else if (s.rows - r >= micro_.mr && 2 * used > micro_.nr && !here)
-        micro_.run(s.depth, a, b, to, ld, s.first);
-      else
-        micro_.direct(std::min<std::int64_t>(s.rows - r, micro_.mr), used)(
-            s.depth, a, 1, micro_.mr, b, here ? b_row_ : micro_.nr, to, ld, s.first, here && r == 0);
+      const C* const a = a_in_tiles_ ? packed + r * steps(s.depth) : a_panel(s.row + r, s.begin);
+      if (here) {
+        micro_.direct(std::min<std::int64_t>(s.rows - r, micro_.mr), used)(s.depth, a, 1, micro_.mr, b,
+                                                                           b_row_, to, ld, s.first, r == 0);
+      } else {
+        block(s, r, used, a, b, to, ld, {});
+      }
     }
+  }
+
+  /// One panel of rows of a tile whose operands were packed before: it stays in the first cache for all
+  /// columns. Meanwhile the second cache is filled with the next panel, and with a part of the columns' next
+  /// steps.
+  void rows_of(const Step& s, std::int64_t r, C* to, std::int64_t ld) const {
+    const std::int64_t next = s.begin + s.depth, across = (s.cols + micro_.nr - 1) / micro_.nr,
+                       down = (s.rows + micro_.mr - 1) / micro_.mr, row_bytes = micro_.mr * sizeof(C),
+                       col_bytes = micro_.nr * sizeof(C);
+    const bool more_rows = r + micro_.mr < s.rows, more_steps = next < depth_;
+    for (std::int64_t j = 0; j < across; ++j) {
+      const std::int64_t c = j * micro_.nr;
+      Ahead ahead;
+      if (more_rows) {
+        ahead.a_step = (row_bytes + across - 1) / across;
+        ahead.a = bytes(a_panel(s.row + r + micro_.mr, s.begin)) + j * steps(s.depth) * row_bytes / across;
+      }
+      if (more_steps) {
+        ahead.b_step = (col_bytes + down - 1) / down;
+        ahead.b = bytes(b_panel(s.col + c, next)) +
+                  r / micro_.mr * steps(std::min(s.depth, depth_ - next)) * col_bytes / down;
+      }
+      block(s, r, std::min<std::int64_t>(micro_.nr, s.cols - c), a_panel(s.row + r, s.begin),
+            b_panel(s.col + c, s.begin), to + c, ld, ahead);
+    }
+  }
+
+  /// What was packed of a panel, from a step of the slab on.
+  const C* a_panel(std::int64_t row, std::int64_t step) const {
+    return a_packed_ + row * steps(depth_) + steps(step) * micro_.mr;
+  }
+  const C* b_panel(std::int64_t col, std::int64_t step) const {
+    return b_packed_ + col * steps(depth_) + steps(step) * micro_.nr;
+  }
+  static const char* bytes(const C* at) { return reinterpret_cast<const char*>(at); }
+
+  /// One panel of rows times one of columns, `used` of them.
+  void block(const Step& s, std::int64_t r, std::int64_t used, const C* a, const C* b, C* to, std::int64_t ld,
+             const Ahead& ahead) const {
+    const std::int64_t rows = std::min<std::int64_t>(s.rows - r, micro_.mr);
+    if (pairs_)
+      pairs(s, rows, used, a, b, to, ld);
+    else if (rows == micro_.mr && 2 * used > micro_.nr)
+      micro_.run(s.depth, a, b, to, ld, s.first, ahead);
+    else
+      micro_.direct(rows, used)(s.depth, a, 1, micro_.mr, b, micro_.nr, to, ld, s.first, false);
   }
 
   void pairs(const Step& s, std::int64_t rows, std::int64_t cols, const C* a, const C* b, C* to,

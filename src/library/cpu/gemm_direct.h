@@ -30,7 +30,7 @@ class DirectProduct {
   /// apart share their sets. Panels of columns that are not adjacent are packed for all rows, which have to
   /// stay near meanwhile, with their sums for an epilogue.
   static bool stays_near(const Matmul& call) {
-    constexpr std::int64_t kCached = (4 << 20) / kSize, kNear = kCached / 2, kFewSteps = 512,
+    constexpr std::int64_t kCached = (5 << 19) / kSize, kNear = (2 << 20) / kSize, kFewSteps = 512,
                            kManySteps = 128;
     if (!strided(call.a) || !strided(call.b) || call.n < kLeastColumns || call.k * call.n > kCached)
       return false;

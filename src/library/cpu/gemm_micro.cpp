@@ -13,32 +13,40 @@ namespace kiln::cpu {
 namespace {
 
 constexpr int kWideVectors = 8, kLongRows = 8;
+constexpr int kSecondCache = 2;  // where what is asked for goes, for __builtin_prefetch
 
 // Rows of b that are so many bytes apart lie in pages of their own, along which no processor fetches ahead:
 // the columns of the next call are asked for meanwhile, where there are multiplications enough to wait for.
 constexpr int kFarApart = 4096, kFewestFetch = 4;
 
-#define KILN_MICRO(NAME, ATTRIBUTE, TYPE, BYTES, MR, MULTIPLY_ADD)                                           \
-  ATTRIBUTE void NAME(std::int64_t k, const TYPE* a, const TYPE* b, TYPE* c, std::int64_t ldc, bool first) { \
-    typedef TYPE V __attribute__((vector_size(BYTES)));                                                      \
-    constexpr int kLanes = BYTES / sizeof(TYPE);                                                             \
-    V acc[MR][2];                                                                                            \
-    _Pragma("GCC unroll 16") for (int i = 0; i < MR; ++i) {                                                  \
-      acc[i][0] = first ? V{} : *reinterpret_cast<const V*>(c + i * ldc);                                    \
-      acc[i][1] = first ? V{} : *reinterpret_cast<const V*>(c + i * ldc + kLanes);                           \
-    }                                                                                                        \
-    for (std::int64_t p = 0; p < k; ++p, a += MR, b += 2 * kLanes) {                                         \
-      const V b0 = *reinterpret_cast<const V*>(b), b1 = *reinterpret_cast<const V*>(b + kLanes);             \
-      _Pragma("GCC unroll 16") for (int i = 0; i < MR; ++i) {                                                \
-        const V x = a[i] - V{}; /* a broadcast: x - 0 folds, x + 0 would not */                              \
-        acc[i][0] = MULTIPLY_ADD(x, b0, acc[i][0]);                                                          \
-        acc[i][1] = MULTIPLY_ADD(x, b1, acc[i][1]);                                                          \
-      }                                                                                                      \
-    }                                                                                                        \
-    _Pragma("GCC unroll 16") for (int i = 0; i < MR; ++i) {                                                  \
-      *reinterpret_cast<V*>(c + i * ldc) = acc[i][0];                                                        \
-      *reinterpret_cast<V*>(c + i * ldc + kLanes) = acc[i][1];                                               \
-    }                                                                                                        \
+#define KILN_MICRO(NAME, ATTRIBUTE, TYPE, BYTES, MR, MULTIPLY_ADD)                                         \
+  ATTRIBUTE void NAME(std::int64_t k, const TYPE* a, const TYPE* b, TYPE* c, std::int64_t ldc, bool first, \
+                      const Ahead& ahead) {                                                                \
+    typedef TYPE V __attribute__((vector_size(BYTES)));                                                    \
+    constexpr int kLanes = BYTES / sizeof(TYPE);                                                           \
+    V acc[MR][2];                                                                                          \
+    _Pragma("GCC unroll 16") for (int i = 0; i < MR; ++i) {                                                \
+      acc[i][0] = first ? V{} : *reinterpret_cast<const V*>(c + i * ldc);                                  \
+      acc[i][1] = first ? V{} : *reinterpret_cast<const V*>(c + i * ldc + kLanes);                         \
+    }                                                                                                      \
+    const char* a_ahead = static_cast<const char*>(ahead.a ? ahead.a : a);                                 \
+    const char* b_ahead = static_cast<const char*>(ahead.b ? ahead.b : b);                                 \
+    const std::int64_t a_step = ahead.a_step, b_step = ahead.b_step;                                       \
+    for (std::int64_t p = 0; p < k; ++p, a += MR, b += 2 * kLanes) {                                       \
+      const V b0 = *reinterpret_cast<const V*>(b), b1 = *reinterpret_cast<const V*>(b + kLanes);           \
+      __builtin_prefetch(a_ahead, 0, kSecondCache);                                                        \
+      __builtin_prefetch(b_ahead, 0, kSecondCache);                                                        \
+      a_ahead += a_step, b_ahead += b_step;                                                                \
+      _Pragma("GCC unroll 16") for (int i = 0; i < MR; ++i) {                                              \
+        const V x = a[i] - V{}; /* a broadcast: x - 0 folds, x + 0 would not */                            \
+        acc[i][0] = MULTIPLY_ADD(x, b0, acc[i][0]);                                                        \
+        acc[i][1] = MULTIPLY_ADD(x, b1, acc[i][1]);                                                        \
+      }                                                                                                    \
+    }                                                                                                      \
+    _Pragma("GCC unroll 16") for (int i = 0; i < MR; ++i) {                                                \
+      *reinterpret_cast<V*>(c + i * ldc) = acc[i][0];                                                      \
+      *reinterpret_cast<V*>(c + i * ldc + kLanes) = acc[i][1];                                             \
+    }                                                                                                      \
   }
 
 // The same on operands where they are, of ROWS rows and VECTORS vectors of columns. Rows of a are four to a

@@ -7,11 +7,18 @@ namespace kiln::cpu {
 
 inline constexpr int kMostRows = 14;
 
+/// What later calls read of either operand, and is asked for meanwhile: so many bytes a step from an address
+/// on, or nothing.
+struct Ahead {
+  const void *a = nullptr, *b = nullptr;
+  std::int64_t a_step = 0, b_step = 0;
+};
+
 /// c[mr × nr] (rows ldc apart, 64-byte aligned rows) = (first ? 0 : c) + Σ_p a[p·mr + i] · b[p·nr + j].
 template <class C>
 struct Micro {
   int mr, nr, few_columns, wide_columns;  // few_columns: nr / 4, or nr / 2 where no register is that narrow
-  void (*run)(std::int64_t k, const C* a, const C* b, C* c, std::int64_t ldc, bool first);
+  void (*run)(std::int64_t k, const C* a, const C* b, C* c, std::int64_t ldc, bool first, const Ahead& ahead);
   /// c[rows × columns] = (first ? 0 : c) + Σ_p a[i·a_row + p·a_col] · b[p·b_row + j], of operands where they
   /// lie, at any alignment. Every function of rows 1 to mr and of columns few_columns, nr / 2 and nr.
   /// `fetch`: the next call may read the columns of b behind these.

@@ -262,7 +262,7 @@ class Summing {
       const std::int64_t depth = s_.products[p].depth;
       const float* const y = u.memory + y_at_[p];
       for (std::int64_t j = j0; j < j0 + n; j += mr)
-        micro_.run(depth, y + j * depth, u.memory + x_at_[p], u.memory + strip_at_[p] + j * ld, ld, true);
+        micro_.run(depth, y + j * depth, u.memory + x_at_[p], u.memory + strip_at_[p] + j * ld, ld, true, {});
     }
   }
 
@@ -318,7 +318,7 @@ class Summing {
       if (!sum.over_rows) {
         const float* const other = u.memory + other_at_[x] + j0 * mr;
         for (std::int64_t d = 0; d < sum.width; d += mr)
-          micro_.run(n, other + d * s_.columns, weights, u.memory + sum_at_[x] + d * ld, ld, false);
+          micro_.run(n, other + d * s_.columns, weights, u.memory + sum_at_[x] + d * ld, ld, false, {});
         continue;
       }
       float* const across = u.memory + turned_at_[w];
@@ -329,7 +329,7 @@ class Summing {
       for (std::int64_t j = 0; j < n; j += mr)
         for (std::int64_t d = 0; d < sum.width; d += micro_.nr)
           micro_.run(u.rows, across + j * ld, u.memory + other_at_[x] + d * ld, to + j * wide + d, wide,
-                     false);
+                     false, {});
     }
   }
 
