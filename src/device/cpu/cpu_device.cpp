@@ -56,7 +56,7 @@ class CpuDevice final : public device::Device {
     t.epilogues = true;
     t.attentions = t.pair_sums = true;
     t.l2_bytes = host.l2_bytes;
-    t.last_cache_bytes = host.l3_bytes / 8 * 7;                    // the rest is other programs'
+    t.last_cache_bytes = host.bytes_kept_for_readers();
     t.run_bytes = std::max(t.run_bytes, 2.0 * host.vector_bytes);  // shorter rows leave lanes idle
     // A fixed table by width and thread count, close to a server core of 3 GHz.
     t.bytes_per_ns = std::min(15.0 * threads, 200.0);

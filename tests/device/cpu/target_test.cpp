@@ -40,6 +40,16 @@ TEST(Target, TheOptionSelectsTheLevel) {
 #endif
 }
 
+TEST(Target, ResultsStayInALastCacheThatAGroupOfCoresShares) {
+  CpuTarget t;
+  t.l3_bytes = 32 << 20;
+  EXPECT_EQ(t.bytes_kept_for_readers(), 28 << 20);
+  t.l3_bytes = 96 << 20;
+  EXPECT_EQ(t.bytes_kept_for_readers(), 84 << 20);
+  t.l3_bytes = 105 << 20;  // of a chip's slices behind a mesh
+  EXPECT_EQ(t.bytes_kept_for_readers(), 0);
+}
+
 TEST(Target, InstructionSetsAreThoseOfTheTargetInForce) {
   const Config before = config();
   for (const char* level : {"", "native", "avx512", "avx2", "sse4.2"}) {
