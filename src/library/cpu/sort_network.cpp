@@ -307,34 +307,6 @@ template <class Item>
 KILN_AVX512 void network_avx512(Item* tile, std::int64_t n, std::int64_t kept) {
   network<64>(tile, n, kept);
 }
-/// The same of lines, a function of its own: without these instructions a line is no register.
-template <bool Second, class Line, std::size_t... I>
-KILN_AVX512 inline Line turns(Line a, Line b, std::index_sequence<I...>) {
-  constexpr std::size_t kHalf = sizeof...(I) / 2;
-  return __builtin_shufflevector(a, b, (I / 2 + Second * kHalf + I % 2 * sizeof...(I))...);
-}
-/// By as many steps as the number of an element in its line has bits: each moves one of them to the number of
-/// its line.
-template <class Item>
-KILN_AVX512 void transpose_avx512(const Item* from, std::int64_t from_pitch, std::int64_t from_square,
-                                  Item* to, std::int64_t to_pitch, std::int64_t to_square,
-                                  std::int64_t count) {
-  typedef Item Line __attribute__((vector_size(kNetworkLine), aligned(alignof(Item)), may_alias));
-  constexpr int kRows = kNetworkRows<Item>;
-  constexpr auto kOrder = std::make_index_sequence<kRows>();
-  for (std::int64_t k = 0; k < count; ++k, from += from_square, to += to_square) {
-    Line lines[kRows], turned[kRows];
-    for (int i = 0; i < kRows; ++i) lines[i] = *reinterpret_cast<const Line*>(from + i * from_pitch);
-    for (int step = 1; step < kRows; step *= 2) {
-      for (int i = 0; i < kRows / 2; ++i) {
-        turned[2 * i] = turns<false>(lines[i], lines[i + kRows / 2], kOrder);
-        turned[2 * i + 1] = turns<true>(lines[i], lines[i + kRows / 2], kOrder);
-      }
-      std::copy(turned, turned + kRows, lines);
-    }
-    for (int i = 0; i < kRows; ++i) *reinterpret_cast<Line*>(to + i * to_pitch) = lines[i];
-  }
-}
 template <class T>
 KILN_AVX2 void keys_avx2(const T* from, std::int64_t stride, std::int64_t n, bool merge_zeros,
                          bool descending, Key<T>* to) {
@@ -422,20 +394,6 @@ template TileSort<std::uint8_t> tile_sort<std::uint8_t>();
 template TileSort<std::uint16_t> tile_sort<std::uint16_t>();
 template TileSort<std::uint32_t> tile_sort<std::uint32_t>();
 template TileSort<std::uint64_t> tile_sort<std::uint64_t>();
-
-template <class Item>
-TransposeSquares<Item> transpose_squares() {
-#if defined(__x86_64__)
-  // Elements of one byte have no instruction for their turns.
-  if constexpr (sizeof(Item) > 1)
-    if (host_instruction_sets().avx512) return transpose_avx512<Item>;
-#endif
-  return nullptr;
-}
-template TransposeSquares<std::uint8_t> transpose_squares<std::uint8_t>();
-template TransposeSquares<std::uint16_t> transpose_squares<std::uint16_t>();
-template TransposeSquares<std::uint32_t> transpose_squares<std::uint32_t>();
-template TransposeSquares<std::uint64_t> transpose_squares<std::uint64_t>();
 
 template <class Item>
 TransposeRows<Item> transpose_rows() {

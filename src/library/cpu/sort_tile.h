@@ -3,6 +3,7 @@
 #pragma once
 
 #include "library/cpu/past_caches.h"
+#include "library/cpu/sort_blocks.h"
 #include "library/cpu/sort_lines.h"
 #include "library/cpu/sort_rows.h"
 
@@ -36,6 +37,7 @@ class Tile {
     TransposeRows<Item> rows;  // or, if null:
     TransposeSquares<Item> transpose;
     KeyFunctions<T> keys;
+    BlockFunctions<T> blocks;
     OrderLines<Item> lines;
     std::conditional_t<Positions, ItemFunctions<Key<T>, Item>, bool> items;
     std::conditional_t<kPacked, PackLines<Item>, bool> packing;
@@ -45,6 +47,7 @@ class Tile {
                 transpose_rows<Item>(),
                 transpose_squares<Item>(),
                 key_functions<T>(),
+                block_functions<T>(),
                 order_lines<Item>(),
                 {},
                 {}};
@@ -99,6 +102,7 @@ class Tile {
                         beginnings_.step == rows_.length && rows_.inner == 1;
     const bool long_lines = std::max(rows_.length, call_.kept) > LineOrder<Item>::kMost;
     if (kPacked || !adjoin || (Positions && (call_.values || call_.kept != rows_.length))) return 1;
+    if (by_blocks(shared)) return 1;
     if ((shared.by_table || Positions) && long_lines) return 1;
     if (shared.by_table && !Positions && sizeof(Item) > 2) return 1;
     return std::max<std::int64_t>(1, kRoom / lines_of_slot());
@@ -140,6 +144,8 @@ class Tile {
   /// Sorts `count` rows from `first` on.
   void sort(std::int64_t first, std::int64_t count, const Shared& shared) {
     first_ = first, count_ = count;
+    if constexpr (sizeof(Item) == sizeof(T) && !kPacked)
+      if (count == kRows && by_blocks(shared)) return sort_values(shared);
     fill(shared);
     const std::int64_t ordered = exact_ == kAllExact ? call_.kept : rows_.length;
     shared.f.order(items_, rows_.length, ordered);
@@ -155,6 +161,25 @@ class Tile {
   std::int64_t lines_of_slot() const {
     constexpr std::int64_t kWhole = std::max<std::int64_t>(8, 16 / sizeof(Item));
     return (rows_.length + kWhole - 1) / kWhole * kWhole;
+  }
+
+  /// Whether full tiles go from rows to lines without their keys in memory: no order is asked for.
+  bool by_blocks(const Shared& shared) const {
+    return sizeof(Item) == sizeof(T) && !kPacked && shared.f.blocks.lines && rows_.length >= kLeastOfBlocks &&
+           call_.in.strides[call_.axis] == 1 && beginnings_.regular;
+  }
+
+  /// The same of a full tile.
+  void sort_values(const Shared& shared) {
+    const Functions& f = shared.f;
+    T* const values = static_cast<T*>(call_.values);
+    f.blocks.lines(row(0), beginnings_.step, rows_.length, call_.by_position, call_.descending, items_);
+    f.order(items_, rows_.length, call_.kept);
+    if (rows_.inner == 1 && call_.kept >= kLeastOfBlocks)
+      f.blocks.rows(items_, call_.kept, call_.descending, values + out_of_row(0), call_.kept);
+    else
+      drain_values(shared);
+    order_equals(shared);
   }
 
   void order_equals(const Shared& shared) {
