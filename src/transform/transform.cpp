@@ -8,6 +8,7 @@
 #include "transform/find_logsumexps.h"
 #include "transform/find_products.h"
 #include "transform/fold.h"
+#include "transform/join_rows.h"
 #include "transform/keep_numbers.h"
 #include "transform/narrow_indices.h"
 #include "transform/negate.h"
@@ -118,6 +119,10 @@ void transform_for_target(Transformed& t, const Wishes& wishes) {
     follow(t, dce(t.graph));
   }
   if (wishes.reductions) follow(t, split_reductions(t.graph, *wishes.reductions));
+  if (wishes.shares_reductions) {
+    follow(t, join_rows(t.graph, {.launch_bytes = wishes.reductions->launch_bytes}));
+    follow(t, dce(t.graph));
+  }
   if (wishes.scans) follow(t, split_scans(t.graph, *wishes.scans));
 }
 
