@@ -4,10 +4,10 @@
 // pair reaches memory.
 //
 // Config, beside that of tiles: kReductions of a row, at most 3, kKind0 and so on (below), and kBegin0 and so
-// on, the bits they begin with.
+// on, what they begin with, by the bits of a float. A logsumexp (kind 4) is of floats.
 //
-//   float value0(args, i, j, given) …        given: r; what is reduced over j
-//   float* partials(args)                    two words for each reduction, part and row
+//   Real value0(args, i, j, given) …        given: r; what is reduced over j
+//   Real* partials(args)                     two words for each reduction, part and row
 //   void finish_row(args, i, at0, at1, at2, given)
 //                                            given: the results; at0 …: those that are positions
 //
@@ -15,56 +15,67 @@
 // is wanted; sums leave them out.
 #pragma once
 
+/// A position beside a value, in a word of its own.
+__device__ __forceinline__ float word_of(int position, float) { return __int_as_float(position); }
+__device__ __forceinline__ double word_of(int position, double) { return position; }
+__device__ __forceinline__ Real word_of(int position) { return word_of(position, Real()); }
+__device__ __forceinline__ int position_of(float word) { return __float_as_int(word); }
+__device__ __forceinline__ int position_of(double word) { return int(word); }
+
+/// Sums of doubles are as exact without what they have lost.
+__device__ __forceinline__ void add_compensated(double& sum, double&, double x) { sum += x; }
+__device__ __forceinline__ double compensated(double sum, double) { return sum; }
+
 template <class Op>
 struct NestExtreme {
-  float at;
-  __device__ __forceinline__ void begin(float start) { at = start; }
-  __device__ __forceinline__ void take(float x, int) { at = Op::of(x, at); }
+  Real at;
+  __device__ __forceinline__ void begin(Real start) { at = start; }
+  __device__ __forceinline__ void take(Real x, int) { at = Op::of(x, at); }
   __device__ __forceinline__ void join() { at = reduce_lanes<Op, kAlong>(at, 0xffffffffu); }
-  __device__ __forceinline__ Words<2> words() const { return {{at, 0.0f}}; }
+  __device__ __forceinline__ Words<2> words() const { return {{at, 0}}; }
   __device__ __forceinline__ void merge(Words<2> other) { at = Op::of(other.at[0], at); }
-  __device__ __forceinline__ float value() const { return at; }
+  __device__ __forceinline__ Real value() const { return at; }
   __device__ __forceinline__ int position() const { return 0; }
 };
 template <class Op>
 struct NestPosition {
-  Best<float, int> at;
-  __device__ __forceinline__ void begin(float start) { at = {start, 0x7fffffff}; }
-  __device__ __forceinline__ void take(float x, int column) { at = Op::then(at, x, column); }
+  Best<Real, int> at;
+  __device__ __forceinline__ void begin(Real start) { at = {start, 0x7fffffff}; }
+  __device__ __forceinline__ void take(Real x, int column) { at = Op::then(at, x, column); }
   __device__ __forceinline__ void join() { at = reduce_lanes<Op, kAlong>(at, 0xffffffffu); }
-  __device__ __forceinline__ Words<2> words() const { return {{at.value, __int_as_float(at.position)}}; }
+  __device__ __forceinline__ Words<2> words() const { return {{at.value, word_of(at.position)}}; }
   __device__ __forceinline__ void merge(Words<2> other) {
-    at = Op::of(at, Best<float, int>{other.at[0], __float_as_int(other.at[1])});
+    at = Op::of(at, Best<Real, int>{other.at[0], position_of(other.at[1])});
   }
-  __device__ __forceinline__ float value() const { return 0.0f; }
+  __device__ __forceinline__ Real value() const { return 0; }
   __device__ __forceinline__ int position() const { return int(found(at.position)); }
 };
 struct NestWeights {
   typedef void Relative;
-  static __device__ __forceinline__ float weight(float d) { return exp2_flushed(d * 0x1.715476p+0f); }
+  static __device__ __forceinline__ Real weight(Real d) { return exp2_flushed(float(d) * 0x1.715476p+0f); }
 };
 struct NestLogSum {
-  Pair<float, float> at;
-  __device__ __forceinline__ void begin(float start) { at = {start, 0.0f}; }
+  Pair<Real, Real> at;
+  __device__ __forceinline__ void begin(Real start) { at = {start, 0}; }
   __device__ __forceinline__ void join() { at = reduce_lanes<NestWeights, kAlong>(at, 0xffffffffu); }
   __device__ __forceinline__ Words<2> words() const { return {{at.first, at.second}}; }
   __device__ __forceinline__ void merge(Words<2> other) {
-    const float most = greatest(at.first, other.at[0]), base = base_of(most);
+    const Real most = greatest(at.first, other.at[0]), base = base_of(most);
     at = {most, at.second * NestWeights::weight(at.first - base) +
                     other.at[1] * NestWeights::weight(other.at[0] - base)};
   }
-  __device__ __forceinline__ float value() const { return at.first + logf(at.second); }
+  __device__ __forceinline__ Real value() const { return at.first + logf(float(at.second)); }
   __device__ __forceinline__ int position() const { return 0; }
 };
 struct NestSum {
-  float at, lost;
-  __device__ __forceinline__ void begin(float start) { at = start, lost = 0.0f; }
+  Real at, lost;
+  __device__ __forceinline__ void begin(Real start) { at = start, lost = 0; }
   __device__ __forceinline__ void join() {
     at = reduce_lanes<Sum, kAlong>(compensated(at, lost), 0xffffffffu);
   }
-  __device__ __forceinline__ Words<2> words() const { return {{at, 0.0f}}; }
+  __device__ __forceinline__ Words<2> words() const { return {{at, 0}}; }
   __device__ __forceinline__ void merge(Words<2> other) { at += other.at[0]; }
-  __device__ __forceinline__ float value() const { return at; }
+  __device__ __forceinline__ Real value() const { return at; }
   __device__ __forceinline__ int position() const { return 0; }
 };
 
@@ -85,27 +96,27 @@ struct NestState<5> : NestSum {};
 
 /// What a tile's columns of one row add to what is known of it; `left` of the tile exist.
 template <class State>
-__device__ __forceinline__ void take_columns(State& state, const float (&x)[kEachN], int first, int thread,
+__device__ __forceinline__ void take_columns(State& state, const Real (&x)[kEachN], int first, int thread,
                                              int) {
 #pragma unroll
   for (int n = 0; n < kEachN; ++n)
     state.take(x[n], first + place_in_tile<kEachN, Config::kColumns, kByWords>(thread, n));
 }
-__device__ __forceinline__ float there_or(float otherwise, float x, int thread, int n, int left) {
+__device__ __forceinline__ Real there_or(Real otherwise, Real x, int thread, int n, int left) {
   return place_in_tile<kEachN, Config::kColumns, kByWords>(thread, n) < left ? x : otherwise;
 }
-__device__ __forceinline__ void take_columns(NestState<4>& state, const float (&x)[kEachN], int, int thread,
+__device__ __forceinline__ void take_columns(NestState<4>& state, const Real (&x)[kEachN], int, int thread,
                                              int left) {
-  float there[kEachN];
+  Real there[kEachN];
 #pragma unroll
-  for (int n = 0; n < kEachN; ++n) there[n] = there_or(-__int_as_float(0x7f800000), x[n], thread, n, left);
+  for (int n = 0; n < kEachN; ++n) there[n] = there_or(-real_of(0x7f800000), x[n], thread, n, left);
   state.at = with<NestWeights>(state.at, there);
 }
-__device__ __forceinline__ void take_columns(NestState<5>& state, const float (&x)[kEachN], int, int thread,
+__device__ __forceinline__ void take_columns(NestState<5>& state, const Real (&x)[kEachN], int, int thread,
                                              int left) {
-  float all = 0.0f;
+  Real all = 0;
 #pragma unroll
-  for (int n = 0; n < kEachN; ++n) all += there_or(0.0f, x[n], thread, n, left);
+  for (int n = 0; n < kEachN; ++n) all += there_or(0, x[n], thread, n, left);
   add_compensated(state.at, state.lost, all);
 }
 
@@ -117,10 +128,9 @@ struct NestReduction {
   __device__ __forceinline__ void begin() {
     constexpr int kBegin = R == 0 ? Config::kBegin0 : R == 1 ? Config::kBegin1 : Config::kBegin2;
 #pragma unroll
-    for (int m = 0; m < kEachM; ++m) rows[m].begin(__int_as_float(kBegin));
+    for (int m = 0; m < kEachM; ++m) rows[m].begin(real_of(kBegin));
   }
-  static __device__ __forceinline__ float value_at(const Args& args, int i, int j,
-                                                   const float (&given)[1][1]) {
+  static __device__ __forceinline__ Real value_at(const Args& args, int i, int j, const Real (&given)[1][1]) {
     if constexpr (R == 0)
       return value0(args, i, j, given);
     else if constexpr (R == 1)
@@ -129,13 +139,13 @@ struct NestReduction {
       return value2(args, i, j, given);
   }
   /// r of row m, which is i, and of a tile's columns from `column` on.
-  __device__ __forceinline__ void take(const Args& args, const float (&r)[kEachN], int m, int i, int column,
+  __device__ __forceinline__ void take(const Args& args, const Real (&r)[kEachN], int m, int i, int column,
                                        int thread) {
     const int left = args.shape.columns - column;
-    float x[kEachN];
+    Real x[kEachN];
 #pragma unroll
     for (int n = 0; n < kEachN; ++n) {
-      const float given[1][1] = {{r[n]}};
+      const Real given[1][1] = {{r[n]}};
       constexpr int kRun = Config::kYByK ? 1 : Config::kYRun;
       const int at = place_in_tile<kEachN, Config::kColumns, kByWords>(thread, n);
       x[n] = value_at(args, i, column + (at < left ? at : left - kRun + at % kRun), given);
@@ -145,17 +155,17 @@ struct NestReduction {
   __device__ __forceinline__ void join(int m) { rows[m].join(); }
   __device__ __forceinline__ Words<2> words(int m) const { return rows[m].words(); }
   __device__ __forceinline__ void merge(int m, Words<2> other) { rows[m].merge(other); }
-  __device__ __forceinline__ float value(int m) const { return rows[m].value(); }
+  __device__ __forceinline__ Real value(int m) const { return rows[m].value(); }
   __device__ __forceinline__ int position(int m) const { return rows[m].position(); }
 };
 template <int R>
 struct NestReduction<R, false> {
   __device__ __forceinline__ void begin() {}
-  __device__ __forceinline__ void take(const Args&, const float (&)[kEachN], int, int, int, int) {}
+  __device__ __forceinline__ void take(const Args&, const Real (&)[kEachN], int, int, int, int) {}
   __device__ __forceinline__ void join(int) {}
   __device__ __forceinline__ Words<2> words(int) const { return {}; }
   __device__ __forceinline__ void merge(int, Words<2>) {}
-  __device__ __forceinline__ float value(int) const { return 0.0f; }
+  __device__ __forceinline__ Real value(int) const { return 0; }
   __device__ __forceinline__ int position(int) const { return 0; }
 };
 
@@ -166,8 +176,8 @@ struct NestRows {
   NestReduction<2> third;
 
   __device__ __forceinline__ void begin() { first.begin(), second.begin(), third.begin(); }
-  __device__ __forceinline__ void take(const Args& args, const float (&r)[kEachM][kEachN],
-                                       const NestPlace& at, int column) {
+  __device__ __forceinline__ void take(const Args& args, const Real (&r)[kEachM][kEachN], const NestPlace& at,
+                                       int column) {
 #pragma unroll
     for (int m = 0; m < kEachM; ++m) {
       const int i = min_of(at.row_at(m), args.shape.rows - 1);
@@ -177,7 +187,7 @@ struct NestRows {
     }
   }
   __device__ __forceinline__ void finish(const Args& args, int m, int i) const {
-    const float given[3][1] = {{first.value(m)}, {second.value(m)}, {third.value(m)}};
+    const Real given[3][1] = {{first.value(m)}, {second.value(m)}, {third.value(m)}};
     finish_row(args, i, first.position(m), second.position(m), third.position(m), given);
   }
   /// Two words of a reduction, of a part of the columns.

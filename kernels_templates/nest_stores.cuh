@@ -7,8 +7,8 @@
 
 struct NestRows {
   __device__ __forceinline__ void begin() {}
-  __device__ __forceinline__ void take(const Args& args, const float (&r)[kEachM][kEachN],
-                                       const NestPlace& at, int column) {
+  __device__ __forceinline__ void take(const Args& args, const Real (&r)[kEachM][kEachN], const NestPlace& at,
+                                       int column) {
     constexpr int kStore = Config::kStore;
     static_assert(kStore == 1 || (kByWords && kStore == kWords), "");
 #pragma unroll
@@ -17,7 +17,7 @@ struct NestRows {
 #pragma unroll
       for (int n = 0; n < kEachN; n += kStore) {
         const int j = column + place_in_tile<kEachN, Config::kColumns, kByWords>(at.column, n);
-        float given[1][kStore];
+        Real given[1][kStore];
 #pragma unroll
         for (int q = 0; q < kStore; ++q) given[0][q] = r[m][n + q];
         if (i < args.shape.rows && j < args.shape.columns) store_pairs(args, i, j, given);

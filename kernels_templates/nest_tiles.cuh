@@ -6,13 +6,13 @@
 // steps along k in shared memory at a time; kEachM, kEachN, kBlocks on a multiprocessor; kByWords: a thread
 // has four adjacent columns each time, or one of each strip; kXByK, kYByK: whether k is the axis along which
 // x, y are adjacent; kExtreme: r is the greatest (1) or the least (2) value; kCut: r is a sum, made of parts
-// of kPart steps, so that sums of many are as exact as those of few; kStart, the bits r begins with; kWidth
-// is 1, the length of all arrays that are not mentioned.
+// of kPart steps, so that sums of many are as exact as those of few; kStart, what r begins with, by the bits
+// of a float; kWidth is 1, the length of all arrays that are not mentioned; kDouble: values are doubles.
 //
 //   void x_values(args, i, k, made)          made: kXRun values of x, adjacent along k or, without kXByK, i;
-//                                            floats, or halves that nobody asked for as floats before
+//                                            reals, or halves that nobody asked for as floats before
 //   void y_values(args, j, k, made)          the same of y and kYRun
-//   float combined(args, k, given)           given: x, y, and r so far; an extreme's next value
+//   Real combined(args, k, given)            given: x, y, and r so far; an extreme's next value
 //
 // Rows and columns behind the last one are the last ones again, whole runs of them.
 #pragma once
@@ -26,22 +26,33 @@ constexpr bool kByWords = Config::kByWords;
 static_assert(!kByWords || kEachN % kWords == 0, "");
 static_assert(kAlong <= 32 && (kAlong & (kAlong - 1)) == 0, "");
 
+template <bool Double>
+struct NestReal {
+  typedef float type;
+};
+template <>
+struct NestReal<true> {
+  typedef double type;
+};
+typedef NestReal<Config::kDouble>::type Real;
+__device__ __forceinline__ Real real_of(int bits) { return Real(__int_as_float(bits)); }
+
 template <int N>
-struct alignas(4 * N) Words {
-  float at[N];
+struct alignas(sizeof(Real) * N < 16 ? sizeof(Real) * N : 16) Words {
+  Real at[N];
 };
 template <int N>
-__device__ __forceinline__ Words<N>& words_at(float* first) {
+__device__ __forceinline__ Words<N>& words_at(Real* first) {
   return *reinterpret_cast<Words<N>*>(first);
 }
 template <int N>
-__device__ __forceinline__ const Words<N>& words_at(const float* first) {
+__device__ __forceinline__ const Words<N>& words_at(const Real* first) {
   return *reinterpret_cast<const Words<N>*>(first);
 }
 
 /// Steps along k of a tile, a row of shared memory for each, a few words longer to spread over the banks.
 struct alignas(16) NestStage {
-  float x[kDepth][Config::kRows + kWords], y[kDepth][Config::kColumns + kWords];
+  Real x[kDepth][Config::kRows + kWords], y[kDepth][Config::kColumns + kWords];
 };
 
 /// The number of element n of a thread's rows or columns: by words, or one from each of equal strips.
@@ -52,7 +63,7 @@ __device__ __forceinline__ int place_in_tile(int thread, int n) {
                  : n * kThreadsAlong + thread;
 }
 template <int Each, int All, bool ByWords>
-__device__ __forceinline__ void load_of_tile(float (&to)[Each], const float* line, int thread) {
+__device__ __forceinline__ void load_of_tile(Real (&to)[Each], const Real* line, int thread) {
   if constexpr (ByWords) {
 #pragma unroll
     for (int n = 0; n < Each; n += kWords) {
@@ -66,7 +77,7 @@ __device__ __forceinline__ void load_of_tile(float (&to)[Each], const float* lin
   }
 }
 
-/// What a hook makes: floats, or halves as they were loaded.
+/// What a hook makes: reals, or halves as they were loaded.
 template <class Hook>
 struct NestMade;
 template <class T, int Run>
@@ -84,7 +95,7 @@ struct NestRun {
 #pragma unroll
     for (int q = 0; q < Run; ++q) values[q] = made[0][q];
   }
-  __device__ __forceinline__ float at(int q) const {
+  __device__ __forceinline__ Real at(int q) const {
     if constexpr (sizeof(Made) == 2)
       return to_float(values[q]);
     else
@@ -131,7 +142,7 @@ struct NestRuns {
     }
   }
   template <int Pitch>
-  __device__ __forceinline__ void put(float (&to)[kDepth][Pitch]) const {
+  __device__ __forceinline__ void put(Real (&to)[kDepth][Pitch]) const {
 #pragma unroll
     for (int n = 0; n < kCount; ++n) {
       if (kRuns % kThreads != 0 && n * kThreads + int(threadIdx.x) >= kRuns) continue;

@@ -57,14 +57,20 @@ constexpr Across kAcross[] = {{16, 8, 1.0}, {16, 7, 1.03}, {8, 8, 1.06}, {8, 5, 
                               {4, 9, 1.12}, {8, 4, 1.2},   {4, 4, 1.3}};
 /// The same of sums that are made of parts, of which a thread has twice as many.
 constexpr Across kAcrossParts[] = {{16, 4, 1.0}, {8, 5, 1.05}, {8, 4, 1.1}, {4, 4, 1.2}};
+/// The same of doubles, which take two registers each.
+constexpr Across kAcrossDoubles[] = {{16, 4, 1.0}, {8, 4, 1.1}, {4, 4, 1.2}},
+                 kAcrossDoubleParts[] = {{16, 2, 1.0}, {8, 2, 1.1}};
 
 /// The tile that so many columns fill best.
-const Across& across(std::int64_t columns, bool cut) {
+const Across& across(std::int64_t columns, bool cut, bool doubles) {
   const auto time = [&](const Across& a) {
     const std::int64_t tile = std::int64_t{a.threads} * a.each;
     return static_cast<double>(ceil_div(columns, tile) * tile) * a.time;
   };
-  const std::span<const Across> all = cut ? std::span<const Across>(kAcrossParts) : kAcross;
+  const std::span<const Across> all = doubles && cut ? std::span<const Across>(kAcrossDoubleParts)
+                                      : doubles      ? kAcrossDoubles
+                                      : cut          ? kAcrossParts
+                                                     : std::span<const Across>(kAcross);
   return *std::ranges::min_element(all, {}, time);
 }
 
@@ -78,9 +84,10 @@ std::int64_t tile_rows(const NestOfPairs& n, std::int64_t rows) {
   return std::int64_t{kEachRow} * block_of(n, rows) / n.threads;
 }
 std::int64_t tile_columns(const NestOfPairs& n) { return std::int64_t{n.threads} * n.each; }
-/// Blocks on a multiprocessor, as many as registers allow: several reductions take more.
-int resident(const NestOfPairs& n, std::int64_t rows) {
-  constexpr int kFew = 4;  // columns of a thread
+/// Blocks on a multiprocessor, as many as registers allow: several reductions take more, and doubles.
+int resident(const NestOfPairs& n, std::int64_t rows, bool doubles) {
+  constexpr int kFew = 4, kOfDoubles = 3;  // columns of a thread
+  if (doubles) return kOfDoubles * kThreads / block_of(n, rows);
   const bool few = n.each <= kFew, several = n.kept.size() > 1;
   const int blocks = several && !n.cut ? 2 : several || (n.cut && !few) ? 3 : few && n.kept.empty() ? 5 : 4;
   return blocks * kThreads / block_of(n, rows);
@@ -147,7 +154,7 @@ bool PairsLowering::find_sides(EntryId id, NestOfPairs& nest) const {
     return e.kind == Entry::Kind::Op &&
            std::ranges::all_of(e.in, [&](EntryId in) { return in == kNoEntry || find_sides(in, nest); });
   if ((along & (row | column)) == 0) return true;  // of k alone
-  if (computed_type(id) != DType::Float32) return false;
+  if (computed_type(id) != real(nest)) return false;
   EntryId& side = (along & row) != 0 ? nest.x : nest.y;
   if (side != kNoEntry && side != id) return false;
   side = id;
@@ -195,12 +202,18 @@ int PairsLowering::stored_as_one(const NestOfPairs& nest) const {
   return stores && (!loads || r_.loads_along(column) == kStoredAsOne) ? kStoredAsOne : 1;
 }
 
-/// Whether there is one reduction along k, and few along columns, all of Float32.
+/// What is computed with.
+DType PairsLowering::real(const NestOfPairs& nest) const { return computed_type(entry(nest.r).in[0]); }
+
+/// Whether there is one reduction along k, and few along columns, all of Float32, or all of Float64.
 bool PairsLowering::find_reductions(NestOfPairs& nest) const {
+  const DType type = computed_type(entry(r_.reductions_.front().entry).in[0]);
+  if (type != DType::Float32 && type != DType::Float64) return false;
   for (const Reduction& r : r_.reductions_) {
     const Op op = r_.op_of(r);
     const ir::Fold fold = ir::info(op).fold;
-    if (computed_type(entry(r.entry).in[0]) != DType::Float32) return false;
+    if (computed_type(entry(r.entry).in[0]) != type) return false;
+    if (fold == ir::Fold::LogAddExp && type != DType::Float32) return false;
     if (r.phase > 0) {
       if (stores_pairs() || kept_of(fold) == Kept::None || nest.kept.size() == kMostReductions) return false;
       nest.kept.push_back(r.entry);
@@ -220,7 +233,8 @@ bool PairsLowering::choose_tile(NestOfPairs& nest) const {
       made.kind == Entry::Kind::Op && r_.g_[made.node].op == Op::multiply;  // as libraries add
   nest.cut =
       !product && ir::info(r_.op_of(r_.reduction(nest.r))).fold == ir::Fold::Sum && steps > kAddedAsOne;
-  const Across& tile = across(columns, nest.cut);
+  const bool doubles = real(nest) == DType::Float64;
+  const Across& tile = across(columns, nest.cut, doubles);
   nest.threads = tile.threads;
   nest.each = tile.each;
   if (stores_pairs() && nest.each % kStoredAsOne == 0) nest.store = stored_as_one(nest);
@@ -230,7 +244,7 @@ bool PairsLowering::choose_tile(NestOfPairs& nest) const {
   if (5 * rows < 3 * blocks * tile_rows(nest, rows) || blocks * tiles < processors ||
       columns < kLeastColumns || steps < kLeastSteps)
     return false;
-  nest.parts = parts_of(blocks, tiles, processors * resident(nest, rows));
+  nest.parts = parts_of(blocks, tiles, processors * resident(nest, rows, doubles));
   return true;
 }
 
@@ -270,9 +284,10 @@ kernel::Hook PairsLowering::begin(std::string name, Coordinates coordinates) {
 
 /// One of the numbers that come with a hook's call.
 E PairsLowering::given_to(kernel::Hook& h) {
-  h.buffers.push_back(
-      r_.new_buffer({BufferDecl::Role::In, DType::Float32, 4}, {BufferSource::Kind::Scratch, 0, 0}));
-  return r_.load(h.buffers.back(), DType::Float32, r_.konst(0));
+  const DType type = real(*r_.pairs_);
+  h.buffers.push_back(r_.new_buffer({BufferDecl::Role::In, type, static_cast<std::uint8_t>(size_of(type))},
+                                    {BufferSource::Kind::Scratch, 0, 0}));
+  return r_.load(h.buffers.back(), type, r_.konst(0));
 }
 
 /// Whether what a value is made of lies in memory along this group, element by element.
@@ -290,8 +305,9 @@ int PairsLowering::run_of(int group, bool by_k) const {
 kernel::Hook PairsLowering::side_hook(const char* name, EntryId side, int group, bool by_k) {
   r_.phase_ = 0;
   kernel::Hook h = begin(name, {{group, Size::kGivenRow}, {r_.pairs_->step, Size::kGivenColumn}});
-  h.buffers.push_back(
-      r_.new_buffer({BufferDecl::Role::Out, DType::Float32, 4}, {BufferSource::Kind::Scratch, 0, 0}));
+  const DType type = real(*r_.pairs_);
+  h.buffers.push_back(r_.new_buffer({BufferDecl::Role::Out, type, static_cast<std::uint8_t>(size_of(type))},
+                                    {BufferSource::Kind::Scratch, 0, 0}));
   LoopDecl v;
   v.kind = LoopKind::Vector;
   v.var = r_.new_var();
@@ -346,7 +362,7 @@ kernel::Hook PairsLowering::partials_hook() {
   const NestOfPairs& n = *r_.pairs_;
   const std::int64_t words = 2 * static_cast<std::int64_t>(n.kept.size()) * n.parts * extent(n.row);
   kernel::Hook h = begin("partials", {});
-  h.address = static_cast<std::int32_t>(r_.partial_buffer(DType::Float32, n.parts > 1 ? words : 1));
+  h.address = static_cast<std::int32_t>(r_.partial_buffer(real(n), n.parts > 1 ? words : 1));
   h.results.push_back(r_.konst(0).id);
   return h;
 }
@@ -374,13 +390,14 @@ kernel::Hook PairsLowering::store_hook() {
   const NestOfPairs& n = *r_.pairs_;
   r_.phase_ = 1;
   kernel::Hook h = begin("store_pairs", {{n.row, Size::kGivenRow}, {n.column, Size::kGivenColumn}});
-  h.buffers.push_back(
-      r_.new_buffer({BufferDecl::Role::In, DType::Float32, 4}, {BufferSource::Kind::Scratch, 0, 0}));
+  const DType type = real(n);
+  h.buffers.push_back(r_.new_buffer({BufferDecl::Role::In, type, static_cast<std::uint8_t>(size_of(type))},
+                                    {BufferSource::Kind::Scratch, 0, 0}));
   r_.s_.lanes = n.store;
   r_.s_.steps = 1;
   const E first = r_.axis_[static_cast<std::size_t>(n.column)];
   h.body.push_back(r_.lane_loop({first, r_.konst(n.store)}, {n.column}, [&](Body& body) {
-    r_.memo_[n.r] = kernel::cast(r_.load(h.buffers.back(), DType::Float32, r_.lane_), computed_type(n.r));
+    r_.memo_[n.r] = kernel::cast(r_.load(h.buffers.back(), type, r_.lane_), computed_type(n.r));
     r_.store_level(body, r_.phase_);
   }));
   r_.s_.lanes = 1;
@@ -392,15 +409,20 @@ kernel::Hook PairsLowering::store_hook() {
 
 void PairsLowering::add_constants(kernel::Template& t, bool x_by_k, bool y_by_k) const {
   const NestOfPairs& n = *r_.pairs_;
+  const auto start = [](AccDecl acc) {  // of a float
+    if (acc.type == DType::Float64) acc.type = DType::Float32;
+    return bits_of(kernel::identity(acc));
+  };
   const AccDecl& acc = r_.k_.accs[r_.reduction(n.r).acc];
   t.config = {{"kWidth", 1},
+              {"kDouble", real(n) == DType::Float64, true},
               {"kRows", tile_rows(n, extent(n.row))},
               {"kColumns", tile_columns(n)},
               {"kDepth", extent(n.step) <= kFewSteps ? kFewSteps : kSteps},
               {"kEachM", kEachRow},
               {"kEachN", n.each},
               {"kByWords", n.kept.empty() ? n.store > 1 : n.each % kStoredAsOne == 0, true},
-              {"kBlocks", resident(n, extent(n.row))},
+              {"kBlocks", resident(n, extent(n.row), real(n) == DType::Float64)},
               {"kXByK", x_by_k, true},
               {"kYByK", y_by_k, true},
               {"kXRun", run_of(n.row, x_by_k)},
@@ -409,23 +431,23 @@ void PairsLowering::add_constants(kernel::Template& t, bool x_by_k, bool y_by_k)
                            : acc.monoid == Monoid::Min ? 2
                                                        : 0},
               {"kCut", n.cut, true},
-              {"kStart", bits_of(kernel::identity(acc))}};
+              {"kStart", start(acc)}};
   if (n.kept.empty()) return t.config.push_back({"kStore", n.store});
   t.config.push_back({"kReductions", static_cast<std::int64_t>(n.kept.size())});
   for (std::size_t i = 0; i < kMostReductions; ++i) {
     const Reduction& r = r_.reduction(n.kept[std::min(i, n.kept.size() - 1)]);
     const AccDecl& a = r_.k_.accs[r.acc];
-    const std::uint64_t begin =
-        a.monoid == Monoid::Custom ? r_.k_.customs[a.custom].identity[0] : kernel::identity(a);
+    const std::int32_t begin =
+        a.monoid == Monoid::Custom ? bits_of(r_.k_.customs[a.custom].identity[0]) : start(a);
     t.config.push_back({cat("kKind", i), static_cast<std::int64_t>(kept_of(ir::info(r_.op_of(r)).fold))});
-    t.config.push_back({cat("kBegin", i), bits_of(begin)});
+    t.config.push_back({cat("kBegin", i), begin});
   }
 }
 
 kernel::Template PairsLowering::main_loop() {
   const NestOfPairs& n = *r_.pairs_;
   const bool x_by_k = adjacent_along(n.x, n.step), y_by_k = adjacent_along(n.y, n.step);
-  kernel::Template t{n.kept.empty() ? "nest_stored" : "nest_pairs", DType::Float32, {}, {}};
+  kernel::Template t{n.kept.empty() ? "nest_stored" : "nest_pairs", real(n), {}, {}};
   add_constants(t, x_by_k, y_by_k);
   t.hooks = {side_hook("x_values", n.x, n.row, x_by_k), side_hook("y_values", n.y, n.column, y_by_k),
              combined_hook()};

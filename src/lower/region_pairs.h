@@ -25,7 +25,7 @@ class PairsLowering {
 
   std::int64_t extent(int group) const { return r_.groups_[static_cast<std::size_t>(group)].extent; }
   const Entry& entry(EntryId id) const { return r_.p_.entries[id]; }
-  DType computed_type(EntryId id) const;
+  DType computed_type(EntryId id) const, real(const NestOfPairs& nest) const;
   std::optional<unsigned> changes_along(EntryId id) const;
   bool find_sides(EntryId id, NestOfPairs& nest) const;
   bool find_groups(NestOfPairs& nest) const, find_reductions(NestOfPairs& nest) const;

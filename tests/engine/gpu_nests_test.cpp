@@ -87,6 +87,21 @@ TEST_F(GpuNests, ReductionsOfPairs) {
   }
 }
 
+TEST_F(GpuNests, OfDoubles) {
+  if (!cuda::computes()) GTEST_SKIP() << "kernels do not run on this driver";
+  for (const Sizes& small : {Sizes{1100, 3, 64}, {1400, 70, 100}, {150, 8, 1001}, {2000, 20, 17}}) {
+    const Sizes s = busy(small);
+    const auto values = [&] {
+      return numbers({s.rows, 1, s.terms}, DType::Float64) -
+             numbers({s.columns, s.terms}, DType::Float64, 41);
+    };
+    one_kernel(values, [](const Tensor& d) { return argmin(sum(abs(d), 2), 1); });
+    one_kernel(values, [](const Tensor& d) { return min(max(d, 2) + 1, 1); });
+    one_kernel(values, [](const Tensor& d) { return sum(min(d * d, 2), 1); });
+    one_kernel(values, [](const Tensor& d) { return sum(abs(d), 2) * 2; });
+  }
+}
+
 TEST_F(GpuNests, TermsMayHaveWeights) {
   if (!cuda::computes()) GTEST_SKIP() << "kernels do not run on this driver";
   const Sizes s{1100, 13, 128};
