@@ -174,7 +174,7 @@ E RegionLowering::bunch_index(DType type) {
   if (!target_.gpu) return turned_index(slab_groups(), type);
   E at = bunch_at_;
   if (!at && s_.form == Form::Slab) {
-    at = inner_position(type);
+    at = s_.slabs > 0 ? row_position(0) : inner_position(type);
   } else if (!at) {
     at = axis_.front();
     for (std::size_t g = 1; g < groups_.size(); ++g) at = at * extent(static_cast<int>(g)) + axis_[g];

@@ -25,7 +25,7 @@ std::vector<int> RegionLowering::groups_of(int place, bool inside) const {
 
 /// Where the current point of a place has its value.
 E RegionLowering::row_position(int place) {
-  E at{};
+  E at = s_.slabs > 0 ? place_among(kept_groups()) - bunch_first_ : E{};
   for (const int g : groups_of(place, true)) {
     const E coordinate = axis_[static_cast<std::size_t>(g)];
     at = at ? at * extent(g) + coordinate : coordinate;
@@ -44,6 +44,24 @@ int RegionLowering::parts_for(std::int64_t points) const {
 /// division for each, row by row.
 void RegionLowering::shared_sweep(Body& into, int place, const Fill& fill) {
   std::vector<int> order = groups_of(place, true);
+  if (s_.slabs > 0) {  // the points of several slabs, as one
+    const std::vector<int> kept = kept_groups();
+    const E points = order.empty() ? konst(1) : whole_of(order),
+            here = kernel::min(size(kRuns, product(kept)) - bunch_first_, size(kBlock, s_.slabs));
+    const int wide = std::min(s_.run_lanes, vector_elements());
+    if (place == 0 && groups_.back().extent % wide == 0) s_.lanes = wide;
+    if (place > 0) s_.rows = parts_for(s_.slabs * product(order));
+    s_.steps = s_.rows > 1 ? 1 : 0;
+    order.insert(order.begin(), kept.begin(), kept.end());
+    into.push_back(lane_loop({bunch_first_ * points, here * points}, order, [&](Body& body) {
+      if (place == 0) bunch_at_ = lane_;
+      fill(body);
+    }));
+    bunch_at_ = position_ = {};
+    s_.rows = s_.lanes = 1;
+    s_.steps = 0;
+    return;
+  }
   if (order.empty()) {
     forget();
     return fill(into);
@@ -96,7 +114,8 @@ void RegionLowering::sweep(Body& into, int place, const Fill& fill) {
 void RegionLowering::reduce_sweep(Body& into, int place) {
   sweep_ = place;
   const std::vector<int> inside = groups_of(place, false);
-  const bool all = groups_of(place, true).empty(), vector = target_.gpu ? all : inside.back() == last_group();
+  const bool all = groups_of(place, true).empty() && s_.slabs == 0,
+             vector = target_.gpu ? all : inside.back() == last_group();
   s_.together = target_.gpu && all;
   sweep(into, place, [&](Body& body) {
     phase_loops(body, inside, vector);
@@ -137,7 +156,7 @@ static std::int64_t room_for(std::int64_t elements) {
 void RegionLowering::stage_slab(Body& into, const Range& slab) {
   std::vector<std::int32_t> staged(p_.entries.size(), -1);
   std::int64_t left = s_.run;
-  const std::int64_t points = product(reduced_groups());
+  const std::int64_t points = product(reduced_groups()) * std::max<std::int64_t>(1, s_.slabs);
   const Stmt filled = copy_loop(slab, [&](Body& body) {
     for (EntryId id = 0; id < p_.entries.size(); ++id) {
       if (!bunched(p_.entries[id])) continue;
@@ -156,11 +175,17 @@ void RegionLowering::stage_slab(Body& into, const Range& slab) {
 
 void RegionLowering::build_slab() {
   const auto places = static_cast<int>(p_.places.size());
+  if (target_.gpu) bounded_.resize(k_.accs.size());
   for (Reduction& r : reductions_) {
-    if (groups_of(r.place, true).empty()) continue;
+    if (target_.gpu) {  // threads that add few elements each
+      const std::int64_t points = product(groups_of(r.place, true)) * std::max<std::int64_t>(1, s_.slabs),
+                         parts = points == 1 ? s_.threads.team : parts_for(points);
+      bounded_[r.acc] = ceil_div(product(groups_of(r.place, false)), parts) <= kAddedInOrder;
+    }
+    if (groups_of(r.place, true).empty() && s_.slabs == 0) continue;
     const GraphNode& n = g_[p_.entries[r.entry].node];
     const DType type = has_position(n.op) ? DType::Int64 : compute_type(n.dtype);
-    const std::int64_t results = product(groups_of(r.place, true));
+    const std::int64_t results = product(groups_of(r.place, true)) * std::max<std::int64_t>(1, s_.slabs);
     r.partial[0] = scratch_buffer(type, ceil_div(results * size_of(type), 64) * 64);
     if (target_.gpu) k_.buffers[r.partial[0]].shared = static_cast<std::uint32_t>(room_for(results));
   }
@@ -168,10 +193,14 @@ void RegionLowering::build_slab() {
   LoopDecl grid = open_grid();
   const std::vector<int> kept = kept_groups();
   if (target_.gpu) {
+    const Range slabs = s_.slabs > 0
+                            ? block_range(var(grid.var), size(kBlock, s_.slabs), size(kRuns, product(kept)))
+                            : Range{var(grid.var), konst(1)};
     const E points = size(kSlab, product(reduced_groups()));
-    stage_slab(grid.body, {var(grid.var) * points, points});
+    bunch_first_ = slabs.first;
+    stage_slab(grid.body, {slabs.first * points, s_.slabs > 0 ? slabs.count * points : points});
   }
-  if (!kept.empty()) decompose(var(grid.var), kept);
+  if (s_.slabs == 0 && !kept.empty()) decompose(var(grid.var), kept);
   for (phase_ = 0; phase_ <= phases_; ++phase_) {
     for (int place = 0; place < places; ++place) store_sweep(grid.body, place, phase_);
     for (int place = 1; place < places; ++place) {
@@ -179,7 +208,7 @@ void RegionLowering::build_slab() {
       if (std::any_of(reductions_.begin(), reductions_.end(), ends_here)) reduce_sweep(grid.body, place);
     }
   }
-  close_grid(std::move(grid), product(kept));
+  close_grid(std::move(grid), ceil_div(product(kept), std::max<std::int64_t>(1, s_.slabs)));
 }
 
 }  // namespace kiln::lower

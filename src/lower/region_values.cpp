@@ -561,7 +561,8 @@ const Reduction& RegionLowering::reduction(EntryId entry) const {
 E RegionLowering::reduce_value(EntryId id) {
   const Reduction& r = reduction(id);
   const GraphNode& n = g_[p_.entries[id].node];
-  if (s_.form == Form::Slab && !groups_of(r.place, true).empty()) {  // a sweep before this one kept it
+  if (s_.form == Form::Slab &&
+      (s_.slabs > 0 || !groups_of(r.place, true).empty())) {  // a sweep before this one kept it
     const DType type = k_.buffers[r.partial[0]].dtype;
     return kernel::cast(load(r.partial[0], type, row_position(r.place)), compute_type(n.dtype));
   }

@@ -8,6 +8,8 @@
 
 namespace kiln::plan {
 
+constexpr std::int64_t kLeastAlone = 1024;  // elements of a GPU's slab: a block has several smaller ones
+
 /// Whether another region with as many results reduces an array that this one reduces. merge_siblings() then
 /// makes a kernel of both, which reads once: that saves more than few results that are never in memory.
 bool Fuser::has_sibling(const Group& a) {
@@ -78,6 +80,19 @@ static std::int64_t last_run(const Space& space, std::span<const AtomSet> places
   return run;
 }
 
+/// Whether all points of an item lie side by side: no atom that items have comes after one that they have
+/// not.
+static bool lie_together(const Space& space, AtomSet items) {
+  bool inside = false;
+  for (int i = 0; i < space.n; ++i) {
+    if (space.extent[i] == 1) continue;
+    const bool kept = (items >> i & 1) != 0;
+    if (kept && inside) return false;
+    inside |= !kept;
+  }
+  return true;
+}
+
 /// Why reductions along different axes of the same values do not share a kernel, or nothing. `siblings`: none
 /// reads what the other makes.
 Why Fuser::refuse_slab(const Group& a, const Group& b, const Fit& f, bool siblings) {
@@ -103,6 +118,8 @@ Why Fuser::refuse_slab(const Group& a, const Group& b, const Fit& f, bool siblin
   s.apart[1] = {cost[1], bytes_moved({&b})};
   s.prims = cost[0] + cost[1];
   s.bytes = bytes_moved({&a, &b});
+  const bool far = t_.traffic_ns(s.apart[0].bytes + s.apart[1].bytes) > 2 * t_.launch_ns;
+  if (t_.gpu && far && s.points < kLeastAlone && !lie_together(space, kept)) return Why::later();
   if (t_.gpu) {
     s.held = slab_bytes(a, b, s.points, space.points(space.all()));
     s.reductions = a.reductions + b.reductions;

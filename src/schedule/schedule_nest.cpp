@@ -21,6 +21,7 @@ constexpr std::int64_t kFewRows =
     1 << 15;  // elements that one thread of a CPU handles sooner than two are woken
 constexpr std::int64_t kRowsKept = 96 << 10;  // bytes of results that a thread of a CPU keeps between sweeps
 constexpr std::int64_t kHeldRows = 16 << 10;  // bytes of results that a GPU's block keeps beside its slab
+constexpr std::int64_t kLeastSlab = 1024;     // elements of a GPU's slab that is a block's alone
 constexpr double kWarpsBusy = 16;  // of a multiprocessor, where each has rows or columns of its own
 constexpr double kApart =
     4;  // times that memory takes where each lane goes along a short row far from the others'
@@ -40,26 +41,40 @@ std::int64_t along(const Facts& f, int level) {
   return n;
 }
 
+std::int64_t points_of(const Facts& f) {
+  std::int64_t n = 1;
+  for (const Facts::Axis& a : f.axes) n *= a.extent;
+  return n;
+}
+
 /// Level 1 goes on lanes although level 0 lies along memory, where that is short.
 bool across_short_rows(std::int64_t innermost, std::int64_t outer, int lanes) {
   return innermost <= lanes && outer >= 2 * lanes;
 }
 
-/// A block has a slab, whose elements come to shared memory by vectors.
+/// A block has a slab, or several small ones, whose elements come to shared memory by vectors.
 Schedule gpu_slab(const Facts& f, const Target& t) {
   constexpr std::int64_t kSmall = 2048;  // elements that half of a block's threads are enough for
+  constexpr std::int64_t kBlocks = 8;    // of a multiprocessor, where a block has several slabs
   Schedule s;
   s.form = Form::Slab;
   s.lane_axis = static_cast<int>(f.axes.size()) - 1;
   std::int64_t points = 1;
   for (const Facts::Axis& a : f.axes)
     if (a.reduced) points *= a.extent;
+  if (points < kLeastSlab) {
+    const std::int64_t items = points_of(f) / points;
+    s.slabs = std::min(kSmall / points, items / (kBlocks * t.threads));
+    const std::int64_t vector = std::max(1, f.bunch_vector), whole = vector / std::gcd(points, vector);
+    if (s.slabs > whole) s.slabs -= s.slabs % whole;  // items begin with a vector
+    if (s.slabs <= 1) s.slabs = 0;
+  }
   const std::uint16_t threads = points <= kSmall ? kBlock / 2 : kBlock;
   s.threads = {threads, threads};
   s.block = threads;
   s.run = f.bunch_bytes > 0 ? held_bytes(t) : 0;
   s.run_lanes =
-      static_cast<int>(std::gcd(points, std::int64_t{f.bunch_vector}));  // slabs begin with a vector
+      static_cast<int>(std::gcd(points * std::max<std::int64_t>(1, s.slabs), std::int64_t{f.bunch_vector}));
   return s;
 }
 
@@ -133,15 +148,13 @@ bool holds_slab(const SlabFacts& f, const Target& t) {
 /// Where a block has the slab on chip, one kernel reads it once. Its sweeps take a multiprocessor about as
 /// long as reading 4 bytes an element; small slabs wait at barriers.
 static bool gpu_slab_pays(const SlabFacts& f, const Target& t) {
-  constexpr double kSwept = 2.75;            // elements a nanosecond of a multiprocessor
-  constexpr std::int64_t kBlocks = 2;        // of a multiprocessor that keep it busy
-  constexpr std::int64_t kLeastSlab = 1024;  // elements
+  constexpr double kSwept = 2.75;      // elements a nanosecond of a multiprocessor
+  constexpr std::int64_t kBlocks = 2;  // of a multiprocessor that keep it busy
   if (!holds_slab(f, t)) return false;
   const auto time = [&](double prims, double bytes) {
     return t.launch_ns + std::max(prims / t.prims_per_ns, t.traffic_ns(bytes));
   };
   const double apart = time(f.apart[0].prims, f.apart[0].bytes) + time(f.apart[1].prims, f.apart[1].bytes);
-  if (f.points < kLeastSlab && apart > 4 * t.launch_ns) return false;
   const double busy = std::min(1.0, static_cast<double>(f.items) / static_cast<double>(kBlocks * t.threads)),
                swept = static_cast<double>(f.items * f.points) / (kSwept * t.threads);
   const double one = t.launch_ns + std::max(time(f.prims, f.bytes) - t.launch_ns, swept) / busy;

@@ -22,7 +22,8 @@ TEST_F(GpuHeld, Slabs) {
   const Program program = [](const Tensor& x) {
     return (x - max(x, 1, true)) * sum(abs(x), 2, true) + max(x, {1, 2}, true);
   };
-  for (const Shape& shape : {Shape{5, 7, 9}, Shape{3, 120, 120}, Shape{2, 1000, 6}, Shape{4, 64, 64}})
+  for (const Shape& shape : {Shape{5, 7, 9}, Shape{3, 120, 120}, Shape{2, 1000, 6}, Shape{4, 64, 64},
+                             Shape{9001, 5, 7}, Shape{9001, 16, 16}})
     same(shape, DType::Float32, program);
 }
 

@@ -149,6 +149,56 @@ TEST(Slab, AGpuHoldsWhatItHasRoomFor) {
   }
 }
 
+/// Slabs so small that a GPU's block has several: of any extents, the last ones fewer, and of which no one
+/// begins with a vector.
+TEST(Slab, AGpusBlockHasSeveralSmallOnes) {
+  struct Case {
+    GraphBuilder::Extents dims;
+    std::uint64_t first, other;
+  };
+  for (const Case& c : {Case{{131, 5, 7}, 2, 4},
+                        {{200, 16, 16}, 2, 4},
+                        {{97, 12, 4}, 4, 2},
+                        {{77, 2, 3, 4}, 4 | 8, 2},
+                        {{10, 13, 3, 5, 4}, 4 | 16, 8},
+                        {{500, 2, 2}, 2, 2 | 4},
+                        {{70, 30, 31}, 2, 4}})
+    for (const DType type : {DType::Int64, DType::Int32, DType::Int16, DType::Int8}) {
+      GraphBuilder b;
+      const NodeId x = b.leaf(type, c.dims);
+      const auto kept = [&](Op op, NodeId of, std::uint64_t mask) {
+        GraphBuilder::Extents dims = c.dims;
+        for (std::size_t a = 0; a < dims.size(); ++a)
+          if (mask >> a & 1) dims[a] = 1;
+        return b.reshape(b.reduce(op, of, mask), dims);
+      };
+      const NodeId apart = b.op(Op::subtract, {x, kept(Op::reduce_max, x, c.first)});
+      const NodeId least = kept(Op::reduce_min, apart, c.other);
+      b.root(least);
+      b.root(b.op(Op::add, {apart, least}));
+      EXPECT_EQ(check_both(b).gpu, std::vector{Form::Slab}) << c.dims[0] << " " << info(type).short_name;
+    }
+}
+
+/// … with operands of a slab, of a row of each slab, and of all, and results of several places.
+TEST(Slab, SeveralSmallOnesHaveOperandsAndResultsOfTheirOwn) {
+  for (const std::int64_t last : {8, 9}) {
+    GraphBuilder b;
+    const NodeId x = b.leaf(i64, {150, 6, last}), y = b.cast(b.leaf(DType::Int8, {150, 6, last}), i64),
+                 item = b.reshape(b.leaf(i64, {150}), {150, 1, 1}),
+                 row = b.reshape(b.leaf(i64, {150, 6}), {150, 6, 1}),
+                 weight = b.reshape(b.leaf(i64, {last}), {1, 1, last});
+    const NodeId z =
+        b.op(Op::add, {b.op(Op::multiply, {b.op(Op::add, {x, y}), weight}), b.op(Op::add, {item, row})});
+    const NodeId rows = b.reduce(Op::reduce_min, z, 4), columns = b.reduce(Op::reduce_sum, z, 2),
+                 at = b.reduce(Op::reduce_argmax, z, 2), all = b.reduce(Op::reduce_max, z, 2 | 4);
+    for (const NodeId r : {rows, columns, at, all}) b.root(r);
+    b.root(b.op(Op::add, {b.op(Op::subtract, {z, b.reshape(rows, {150, 6, 1})}),
+                          b.op(Op::add, {b.reshape(columns, {150, 1, last}), b.reshape(all, {150, 1, 1})})}));
+    EXPECT_EQ(check_both(b).gpu, std::vector{Form::Slab});
+  }
+}
+
 /// A sum of the whole slab, a second operand of its own, one of all slabs, and axes between.
 TEST(Slab, OfSeveralOperandsAndPlaces) {
   for (const std::int64_t last : {8, 9}) {

@@ -62,6 +62,24 @@ TEST(Schedule, SlabsOfAGpuAreCopiedByVectorsThatDivideThem) {
   EXPECT_EQ(lanes(97, 51), 1);
 }
 
+/// Several small slabs are a block's, as many as begin with a vector.
+TEST(Schedule, SmallSlabsOfAGpuShareABlock) {
+  const auto slabs = [](std::int64_t items, std::int64_t rows, std::int64_t columns) {
+    const Facts::Axis axes[] = {{items, false}, {rows, true, 1}, {columns, true, 0}};
+    Facts f;
+    f.axes = axes;
+    f.slab = true;
+    f.bunch_bytes = 4;
+    f.bunch_vector = 8;
+    return schedule_nest(f, gpu_target()).slabs;
+  };
+  EXPECT_EQ(slabs(1 << 20, 16, 16), 8);
+  EXPECT_EQ(slabs(1 << 20, 15, 17), 8);
+  EXPECT_EQ(slabs(1 << 20, 9, 9), 24);
+  EXPECT_EQ(slabs(1 << 20, 32, 32), 0);  // large enough
+  EXPECT_EQ(slabs(100, 16, 16), 0);      // few
+}
+
 /// A thread that loads eight bytes for two vectors of results has two of them under way.
 TEST(Schedule, ShortLoadsOfWideResultsComeInPairs) {
   const Facts::Axis axes[] = {{3, false}, {std::int64_t{1} << 25, false}};
