@@ -177,7 +177,7 @@ void RegionLowering::put_on_lanes(LoopDecl& loop) const {
     });
   };
   loop.again =
-      target_.gpu && s_.lanes >= kTwoQuotients && !s_.windows && !s_.early && s_.tile == 1 &&
+      target_.gpu && s_.lanes >= kTwoQuotients && !s_.windows && s_.tile == 1 &&
       (s_.form == Form::Flat || s_.form == Form::Rows) && scans_.empty() && p_.loops.empty() &&
       !shorter(groups_.back()) &&
       std::ranges::none_of(groups_, [&](const Group& g) { return !g.pieces.empty() && shorter(g); }) &&
@@ -338,13 +338,12 @@ void RegionLowering::phase_body(Body& body) {
     store_full(body);
 }
 
-/// Puts the groups at a row-major position among them. On lanes a vector never crosses the end of the last
-/// group, so that the coordinates of the others are those of its number.
+/// Puts the groups at a row-major position among them. Where vectors on lanes never cross the end of the last
+/// group, the coordinates of the others are those of their number.
 void RegionLowering::place_together(Groups order, E first, E at, bool vector) {
   const E position = first ? first + at : at;
-  if (!vector || s_.lanes == 1 || s_.early) return decompose(position, order);
   const std::int64_t last = groups_[static_cast<std::size_t>(order.back())].extent;
-  KILN_CHECK_THAT(last % s_.lanes == 0, "vectors across the ends of rows");
+  if (!vector || s_.lanes == 1 || last % s_.lanes != 0) return decompose(position, order);
   E number = kernel::index_div(at, konst(s_.lanes));
   if (first) number = kernel::index_div(first, konst(s_.lanes)) + number;
   const E rows = divide(number, size(kLastVectors, last / s_.lanes));

@@ -205,12 +205,19 @@ bool bunch_rows(const Facts& f, const Target& t, Schedule& s) {
   return false;
 }
 
-/// Rows of narrow elements that begin anywhere are taken by the vectors of memory that they lie in, of which
-/// the first and the last may have elements of others. Not short rows, of which these would be too many, nor
-/// what combines several elements at a time. Returns the elements that a team must have room for.
+/// Rows of several axes, of which the last has no whole vectors, are taken by vectors as one where they begin
+/// with one, with half a vector at least. Rows of narrow elements that begin anywhere are taken by the
+/// vectors of memory that they lie in, of which the first and the last may have elements of others. Not short
+/// rows, of which these would be too many, nor what combines several elements at a time. Returns the elements
+/// that a team must have room for.
 std::int64_t begin_early(const Facts& f, const Extents& e, Schedule& s) {
+  for (int lanes = f.row_vector; lanes > s.lanes && 2 * lanes >= f.row_vector; lanes /= 2)
+    if (e.reduced_axes > 1 && f.states == 0 && f.levels == 1 && e.reduced % lanes == 0) {
+      s.lanes = lanes;
+      return e.reduced;
+    }
   constexpr int kLeastVectors = 64;
-  const bool wider = f.row_vector > s.lanes && f.prims < kLongBody;
+  const bool wider = f.row_vector > s.lanes && e.reduced % f.row_vector != 0 && f.prims < kLongBody;
   if (!wider || f.in_parts || f.states > 0 || f.levels > 1 || e.reduced < kLeastVectors * f.row_vector)
     return e.reduced;
   s.lanes = f.row_vector;
@@ -462,7 +469,7 @@ Schedule schedule_rows(const Facts& f, const Target& t, const Extents& e, bool c
   const Schedule whole = s;
   const std::int64_t row = begin_early(f, e, s);
   if (cut ? read_row(row, e.kept == 1, f, s) : hold_row(row, e.kept == 1, s.lanes, f, s)) return s;
-  if (!cut && whole.lanes > 1) s = whole;  // read again, pairs of elements are as fast
+  if (!cut && whole.lanes > 1 && s.early) s = whole;  // read again, pairs of elements are as fast
   // A block's threads take long to combine, parts twice as long: warps go further where they are many.
   const bool far = cut && s.lanes == 1 && e.reduced <= (f.in_parts ? 32 * 128 : 32 * 64) &&
                    e.kept >= t.threads * kBusy / 8;

@@ -45,7 +45,8 @@ TEST_F(GpuRows, AreReduced) {
 TEST_F(GpuRows, OfSeveralAxesAreOne) {
   if (!cuda::computes()) GTEST_SKIP() << "kernels do not run on this driver";
   for (const DType type : {DType::Float32, DType::BFloat16})
-    for (const Shape& shape : {Shape{7, 3, 175}, Shape{2, 5, 13, 49}})
+    for (const Shape& shape :
+         {Shape{7, 3, 175}, Shape{2, 5, 13, 49}, Shape{5, 32, 196}, Shape{5, 8, 49}, Shape{5, 4, 49}})
       same(shape, type, [&](const Tensor& x) {
         const int rank = static_cast<int>(shape.rank());
         const Tensor y = x.astype(DType::Float32), most = max(y, {rank - 2, rank - 1}, true);

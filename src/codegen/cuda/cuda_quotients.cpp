@@ -34,8 +34,8 @@ const CudaEmitter::Differs& CudaEmitter::differs(ExprId e) {
 
 /// The value on lane `v` of what differs by a quotient alone; empty where it does not.
 std::string CudaEmitter::two_valued(ExprId e) {
-  if (!two_quotients_ || rounds_ > 0 || !on_.empty() || reach_ == Reach::Ragged || reach_ == Reach::Cut ||
-      !windows_.empty() || together_.depth > 0)
+  if (!two_quotients_ || rounds_ > 0 || !on_.empty() || reach_ == Reach::Ragged || !windows_.empty() ||
+      together_.depth > 0)
     return {};
   const Differs d = differs(e);
   const auto depth = static_cast<std::size_t>(at_.lanes_depth());
@@ -48,13 +48,28 @@ std::string CudaEmitter::two_valued(ExprId e) {
   const bool first = found == quotients_.end();
   Quotient& quotient = first ? quotients_[d.quotient] : found->second;
   if (first) {
-    const std::string row = value(d.quotient), at = index_text(q.a), by = index_text(q.b), next = fresh("q");
+    const bool cut = reach_ == Reach::Cut,
+               by_inverse = q.imm != 0 && k_.threads.narrow && pool_[q.b].prim == Prim::Param;
+    const std::string at = index_text(q.a), by = index_text(q.b);
+    std::string start = at, row;
+    if (cut) {  // a vector that begins before its row has the quotient of the row's first element
+      start = fresh("s");
+      row = fresh("q");
+      scope.text += cat("const ", index_type(), ' ', start, " = max_of(", at, ", ", index_type(),
+                        "(0));\nconst ", index_type(), ' ', row, " = index_div(", start, ", ", by,
+                        by_inverse ? cat(", p", q.imm - 1) : std::string(), ");\n");
+      scope.memo[d.quotient] = row;
+    } else {
+      row = value(d.quotient);
+    }
+    const std::string next = fresh("q");
     quotient.grows = fresh("grows");
-    scope.text += cat("const int ", quotient.grows, " = int(", by, " - (", at, " - ", row, " * ", by, "));\n",
-                      "const ", index_type(), ' ', next, " = ", row, " + (", quotient.grows, " < ",
-                      masked(static_cast<int>(depth)) ? cat("(left < ", lanes_, " ? left : ", lanes_, ')')
-                                                      : std::to_string(lanes_),
-                      " ? 1 : 0);\n");
+    scope.text +=
+        cat("const int ", quotient.grows, " = int(", by, " - (", at, " - ", row, " * ", by, "));\n", "const ",
+            index_type(), ' ', next, " = ", row, " + (", quotient.grows, " < ",
+            cut || masked(static_cast<int>(depth)) ? cat("(left < ", lanes_, " ? left : ", lanes_, ')')
+                                                   : std::to_string(lanes_),
+            " ? 1 : 0);\n");
     quotient.behind[d.quotient] = next;
   }
   const std::string before = value(e);
