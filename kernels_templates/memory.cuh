@@ -100,6 +100,39 @@ __device__ __forceinline__ void store(T* p, const vec<T, N>& x, int from, int le
     if (v >= from && v < left) p[v] = x.at[v];
 }
 
+/// Copies N elements to shared memory beside the threads (from compute capability 8.0 on): no register waits
+/// for them, so that all of a thread's copies are under way together. They are there once the thread has
+/// called copies_landed() and the block has met. Pre: both addresses are multiples of as many bytes.
+template <int N, class T>
+__device__ __forceinline__ void copy_beside(T* to, const T* from) {
+#if __CUDA_ARCH__ >= 800 && !defined(KILN_FAKE_DEVICE)
+  constexpr int kBytes = N * sizeof(T), kWord = kBytes < 16 ? kBytes : 16;
+  unsigned int at;
+  asm("{ .reg .u64 wide; cvta.to.shared.u64 wide, %1; cvt.u32.u64 %0, wide; }" : "=r"(at) : "l"(to));
+#pragma unroll
+  for (int i = 0; i < kBytes / kWord; ++i) {
+    const char* const word = reinterpret_cast<const char*>(from) + i * kWord;
+    if (kWord == 16)
+      asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(at + i * kWord), "l"(word) : "memory");
+    else
+      asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(at + i * kWord), "l"(word), "n"(kWord)
+                   : "memory");
+  }
+#else
+  store(to, load<N>(from));
+#endif
+}
+template <int N, class T>
+__device__ __forceinline__ void copy_beside(T* to, const T* from, int left) {
+  if (left >= N) return copy_beside<N>(to, from);
+  store(to, load<N>(from, left), left);
+}
+__device__ __forceinline__ void copies_landed() {
+#if __CUDA_ARCH__ >= 800 && !defined(KILN_FAKE_DEVICE)
+  asm volatile("cp.async.wait_all;" ::: "memory");
+#endif
+}
+
 /// N elements that begin anywhere, by the accesses of load() that they lie in: each of these holds one of
 /// them, so that none goes beyond the memory that the elements are in. (Allocations begin at multiples of 16
 /// bytes.)

@@ -140,6 +140,7 @@ void RegionLowering::build_grouped() {
   const auto entered = enter_columns(var(grid.var), size(kBlock, s_.block));
   const Range columns = entered.first;
   make_group_buffers();
+  if (ceil_div(product(rows_of_columns()), s_.rows) <= kAddedInOrder) bounded_.assign(k_.accs.size(), true);
   if (s_.run > 0) hold_columns(grid.body, columns);
   const auto store_points = [&](int phase) {
     const bool any = std::ranges::any_of(

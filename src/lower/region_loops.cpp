@@ -495,7 +495,8 @@ void RegionLowering::build_columns() {
   const std::vector<int> columns = column_groups();
   const auto [item, tiles] = enter_tile(var(grid.var));
   auto [range, blocks] = enter_columns(item, size(kBlock, s_.block));
-  if (s_.written_out > 0) bounded_.assign(k_.accs.size(), true);
+  const bool few = s_.run > 0 && ceil_div(product(reduced_groups()), s_.rows) <= kAddedInOrder;
+  if (s_.written_out > 0 || few) bounded_.assign(k_.accs.size(), true);
   if (s_.strips > 1) range.count = kernel::min(range.count, konst(s_.threads.team));
   if (target_.gpu && s_.run > 0) hold_columns(grid.body, range);
   grid.body.push_back(lane_loop(range, columns, [&](Body& body) {

@@ -302,8 +302,13 @@ int share_rows(const Facts& f, const Target& t, std::int64_t vectors, std::int64
 }
 
 /// Columns that are read more than once: a block keeps its columns in shared memory, fewer of them where that
-/// is what has room, down to kHeldRun bytes of a row.
-void hold_columns(const Facts& f, const Target& t, std::int64_t reduced, int& width, Schedule& s) {
+/// is what has room, down to kHeldRun bytes of a row. Parts of a team have rows enough that their beginning
+/// and coming together counts little: short columns have fewer parts, and a block more of them. `vectors` of
+/// columns lie side by side.
+void hold_columns(const Facts& f, const Target& t, std::int64_t reduced, std::int64_t vectors, int& width,
+                  Schedule& s) {
+  constexpr std::int64_t kOfPart = 4, kShort = 32 << 10;  // rows; bytes of a block's short columns
+  constexpr int kLeastBlock = 64;
   constexpr std::int64_t kHeldRun = 64;  // bytes that are read as fast as longer runs
   constexpr int kWord = 4;               // accesses of fewer bytes take longer through shared memory
   if (f.held_bytes == 0 || s.lanes * f.held_bytes < kWord) return;
@@ -318,11 +323,16 @@ void hold_columns(const Facts& f, const Target& t, std::int64_t reduced, int& wi
   shrink(held_bytes(t), std::min(f.held_bytes, f.widest_bytes));
   shrink(most, f.widest_bytes);  // of narrow elements half a run is better than none
   if (bytes(held) > most || std::int64_t{held} * s.lanes * f.widest_bytes < kHeldRun) return;
-  for (s.run = 4 << 10; s.run < bytes(held);) s.run *= 2;  // each is a kernel of its own
+  s.run = room_for(bytes(held));
   const bool large = s.run > held_bytes(t);
-  if (large) s.run = most;
   const int block = large ? 2 * kBlock : kBlock;
   if (s.rows > 1 || held < 32) s.rows = std::min(s.rows * (width / held) * (block / kBlock), block / held);
+  while (s.rows > 1 && reduced < kOfPart * s.rows && held * s.rows > kLeastBlock) {
+    s.rows /= 2;
+    if (2 * held > kWarp || 2 * held > vectors || bytes(2 * held) > kShort) continue;
+    held *= 2;
+    s.run = room_for(bytes(held));
+  }
   width = held;
 }
 
@@ -501,7 +511,7 @@ Schedule schedule_columns(const Facts& f, const Target& t, const Extents& e, boo
   if (write_out(f, t, e, cut, s))
     width = s.kept_from >= 0 || columns >= 4 * kAlone * s.lanes ? kAlone : kWarp;
   else if (!cut && f.states == 0)
-    hold_columns(f, t, e.reduced, width, s);
+    hold_columns(f, t, e.reduced, ceil_div(columns, s.lanes), width, s);
   const int block = width * s.rows;
   s.threads = {static_cast<std::uint16_t>(block), static_cast<std::uint16_t>(block)};
   s.block = width * s.lanes;

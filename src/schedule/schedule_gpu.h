@@ -32,6 +32,15 @@ inline int column_lanes(const Facts& f, int lanes) {
 /// Whether a thread's accesses are short: more of them must be in flight.
 inline bool narrow_accesses(const Facts& f, int lanes) { return lanes * f.widest_bytes < 16; }
 
+/// Shared memory that a block asks for where it needs so many bytes. Few sizes: each is a kernel of its own;
+/// but of large ones no more is left over than lets a multiprocessor have another block.
+inline std::int64_t room_for(std::int64_t bytes) {
+  constexpr std::int64_t kSmall = 32 << 10, kParts = 16;
+  std::int64_t room = 4 << 10;
+  while (room < bytes) room *= 2;
+  return room <= kSmall ? room : ceil_div(bytes, room / kParts) * (room / kParts);
+}
+
 /// A map: a thread has some vectors of a row, or of all elements as one where operands and results have them
 /// so in memory. `s` has the lanes of the last axis; `kept` are the points.
 Schedule schedule_map(const Facts& f, const Target& t, Schedule s, std::int64_t kept);

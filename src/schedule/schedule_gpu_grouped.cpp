@@ -12,6 +12,8 @@ namespace {
 constexpr std::int64_t kWholeRun = 64,
                        kGoodRun = 128;         // bytes of a row that are read as fast as more, or nearly
 constexpr std::int64_t kMostGroup = 256;       // columns of a result: a thread combines them
+constexpr std::int64_t kOfPart = 4;            // rows of a part of a team, which soon ends otherwise
+constexpr int kLeastBlock = 64;                // threads
 constexpr std::int64_t kLeastSlab = 16 << 10;  // bytes of a block, which soon ends otherwise
 constexpr std::int64_t kMostHeld = 112 << 10;  // … and at most
 
@@ -72,13 +74,12 @@ bool group_columns(const Facts& f, const Target& t, const Extents& e, bool cut, 
   s.steps = 1;
   s.block = columns;
   const std::int64_t bytes = g.rows * columns * g.bytes;
-  for (s.run = 4 << 10; s.run < bytes;) s.run *= 2;  // each is a kernel of its own
+  s.run = room_for(bytes);
   const bool large = s.run > held_bytes(t);
-  if (large) s.run = most_held(t);
   const int block = large ? 2 * kBlock : kBlock,
             width = static_cast<int>(std::bit_ceil(static_cast<std::uint64_t>(columns / lanes)));
-  s.rows = static_cast<int>(
-      std::clamp<std::int64_t>(block / width, 1, std::bit_ceil(static_cast<std::uint64_t>(g.rows))));
+  s.rows = std::max(1, block / width);
+  while (s.rows > 1 && g.rows < kOfPart * s.rows && width * s.rows > kLeastBlock) s.rows /= 2;
   s.threads = {static_cast<std::uint16_t>(width * s.rows), static_cast<std::uint16_t>(width * s.rows)};
   s.together = e.reduced_axes > 2 && g.rows > f.axes[static_cast<std::size_t>(f.folds)].extent;
   return true;

@@ -34,9 +34,20 @@ TEST_F(GpuHeld, Columns) {
     return y * sum(abs(y), 0, true);
   };
   for (const DType type : {DType::Float32, DType::Float64, DType::Float16})
-    for (const Shape& shape :
-         {Shape{3, 1000}, Shape{17, 260}, Shape{17, 259}, Shape{100, 64}, Shape{300, 72}})
+    for (const Shape& shape : {Shape{3, 1000}, Shape{17, 260}, Shape{17, 259}, Shape{100, 64}, Shape{300, 72},
+                               Shape{49, 1056}, Shape{1000, 88}})
       same(shape, type, program);
+}
+
+/// Columns of which adjacent ones have a result together.
+TEST_F(GpuHeld, ColumnsInGroups) {
+  if (!cuda::computes()) GTEST_SKIP() << "kernels do not run on this driver";
+  for (const DType type : {DType::Float32, DType::Float64, DType::Float16})
+    for (const Shape& shape : {Shape{200, 49, 8, 2}, Shape{200, 300, 8, 5}, Shape{100, 700, 32, 4}})
+      same(shape, type, [](const Tensor& x) {
+        const Tensor y = x - max(x, {1, 3}, true);
+        return y * sum(abs(y), {1, 3}, true);
+      });
 }
 
 /// Arrays of narrow elements beside wide ones, all of which are written by vectors.

@@ -215,6 +215,7 @@ class CudaEmitter {
   std::int64_t vectors_bytes(DType t) const;
   std::string streams() const;
   void store(const Stmt& s);
+  bool copy_beside(const Stmt& s);
   std::string stored(const Stmt& s, const std::string& x);
   bool hold_loaded(const Stmt& s);
   std::string registers() const;
@@ -409,6 +410,7 @@ class CudaEmitter {
   bool keeps_loads_ = false;          // loads of several iterations of a column are to be in flight together
   bool by_halves_ = false;            // a tile's words come while others are computed
   bool few_results_ = false;          // … elements are waited for
+  bool copies_beside_ = false;        // vectors are on their way to shared memory
   std::size_t strip_loads_ = 0;       // of several rows of a thread, which are to be in flight together, too
   std::unordered_set<ExprId> bases_;  // what indices of several of these are a distance behind
 

@@ -20,8 +20,10 @@ void CudaEmitter::block(const std::vector<Stmt>& body) {
     if (body[i].kind == Stmt::Kind::Loop) {
       const LoopDecl& l = k_.loops[body[i++].target];
       loop(l);
-      if (fills_shared(l) && (depth() == 1 || (depth() == 2 && meets(*here().loop))))
+      if (fills_shared(l) && (depth() == 1 || (depth() == 2 && meets(*here().loop)))) {
+        if (std::exchange(copies_beside_, false)) line("copies_landed();");
         line("__syncthreads();");
+      }
       continue;
     }
     std::size_t end = i;

@@ -395,7 +395,7 @@ void CudaEmitter::store(const Stmt& s) {
   }
   if (const std::string to = chained(s.target, in_run_); !to.empty())
     return line(cat(to, " = ", at_.lanes_depth() > 0 ? lane(s.value) : value(s.value), ';'));
-  if (store_together(s)) return;
+  if (store_together(s) || copy_beside(s)) return;
   if (at_.lanes_depth() == 0) {
     const std::string x = in_memory(value(s.value));
     line(cat(width_ > 1 ? cat("if (", lane_, " == 0) ") : std::string(), stored(s, x), ';'));
@@ -416,6 +416,29 @@ void CudaEmitter::store(const Stmt& s) {
     return;
   }
   line(cat(storing(in_run_ ? "v < left" : "left > 0"), stored(s, x), ';'));
+}
+
+/// Copies a vector of memory to shared memory as it is, without a register in between; false where what is
+/// stored is something else.
+bool CudaEmitter::copy_beside(const Stmt& s) {
+  constexpr std::int64_t kWord = 4;  // bytes, the fewest that can be copied so
+  const BufferDecl& d = k_.buffers[s.target];
+  const ExprNode n = pool_[s.value];
+  if (!in_run_ || rounds_ > 0 || d.shared == 0 || n.prim != Prim::Load || n.b != kNoExpr || fixed_ ||
+      spread_ || windows_.contains(s.value) || reach_ == Reach::Cut || lanes_ * size_of(d.dtype) < kWord)
+    return false;
+  const BufferDecl& from = k_.buffers[n.imm];
+  if (from.role != BufferDecl::Role::In || from.dtype != d.dtype || !whole_vectors(n.imm, n.a) ||
+      backwards(n.a) || !whole_vectors(s.target, s.index) || backwards(s.index))
+    return false;
+  in_run_ = false;
+  const std::string to = index_text(s.index), at = index_text(n.a);
+  in_run_ = true;
+  after_run_ += cat(storing(""), "copy_beside<", lanes_, ">(", buffer_name(s.target), " + ", to, ", ",
+                    buffer_name(n.imm), " + ", at, left(depth()), ");", statement_, '\n');
+  copies_beside_ = true;
+  keeps_loads_ = true;  // as where registers have them: blocks are resident together
+  return true;
 }
 
 /// An element's store, or where it is counted instead.
