@@ -150,11 +150,13 @@ constexpr int kFarApart = 4096, kFewestFetch = 4;
         y[i] = x[at] - W{};                                                                             \
         row[i] = b + at * b_row;                                                                        \
       }                                                                                                 \
+      const std::int64_t next = p + 2 * kLongRows <= k ? kLongRows * b_row : 0;                         \
       for (std::int64_t j = 0; j < n; j += kLanes) {                                                    \
         W acc = p == 0 ? W{} : *reinterpret_cast<const V*>(c + j);                                      \
         if (whole) {                                                                                    \
           _Pragma("GCC unroll 16") for (int i = 0; i < kLongRows; ++i) {                                \
             const W at = *reinterpret_cast<const V*>(row[i] + j);                                       \
+            __builtin_prefetch(row[i] + next + j, 0, kSecondCache);                                     \
             acc = MULTIPLY_ADD(y[i], at, acc);                                                          \
           }                                                                                             \
         } else {                                                                                        \
