@@ -34,7 +34,10 @@ class Peer:
             return
 
     def close(self):
-        self.process.stdin.close()
+        try:
+            self.process.stdin.close()
+        except BrokenPipeError:  # it has ended: a package is missing, say
+            pass
         self.process.wait()
 
 
