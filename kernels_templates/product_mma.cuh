@@ -5,6 +5,11 @@
 // outside the matrices is 0 in shared memory and is never given to the epilogue.
 //
 // Narrow copies serve operands whose rows begin at multiples of 8 or 4 bytes; single elements, any strides.
+//
+// Elements are halves, or floats of which tensor cores take 11 bits: fragments of these are rounded, half of
+// the last bit away from zero. Stages have as many bytes of either, so that a stage of floats has half the
+// steps of k. An instruction takes 32 bytes of k, which a lane has in the same places; where k is not the
+// contiguous axis, ldmatrix exchanges the axes of halves, and floats are loaded one by one.
 // An operand may be windows of an array (Config::kWindows: 0, or 1 or 2 for that of the rows or the columns).
 #pragma once
 
@@ -15,8 +20,9 @@ struct MmaTile<0> {
   static constexpr int m = 128, n = 256, depth = 32, m_warps = 2, n_warps = 4, stages = 4, blocks = 1;
 };
 template <>
-struct MmaTile<1> {  // two products, and windows, need registers for more addresses
-  static constexpr bool deep = Config::kProducts == 1 && Config::kWindows == 0;
+struct MmaTile<1> {  // two products, windows, and floats need registers for more addresses
+  static constexpr bool deep =
+      Config::kProducts == 1 && Config::kWindows == 0 && sizeof(Config::Element) == 2;
   static constexpr int m = 128, n = 128, depth = deep ? 64 : 32, m_warps = 2, n_warps = 2,
                        stages = deep ? 3 : 4, blocks = 2;
 };
@@ -30,31 +36,34 @@ struct MmaTile<3> {  // few columns beside windows
   static constexpr int m = 128, n = 32, depth = 32, m_warps = 4, n_warps = 1, stages = 4, blocks = 4;
 };
 
-typedef MmaTile<Config::kTile> Tile;
+typedef MmaTile<Config::kTile> Tile;  // its depth is that of halves
 typedef Config::Element Element;
+constexpr int kElement = sizeof(Element);
 constexpr int kThreads = 32 * Tile::m_warps * Tile::n_warps, kBlocksPerSm = Tile::blocks;
-constexpr int kDepth = Tile::depth, kLine = kDepth * 2, kParts = kDepth / 16;  // of a stage, along k
+constexpr int kLine = Tile::depth * 2, kDepth = kLine / kElement, kParts = kLine / 32;  // of a stage, along k
 constexpr int kWarpM = Tile::m / Tile::m_warps,
               kWarpN = Tile::n / Tile::n_warps;      // a warp's part of the tile
 constexpr int kEachN = Tile::n / Config::kProducts;  // columns of one product
 constexpr int kWarpEachN = kWarpN / Config::kProducts;
-constexpr int kABytes = Tile::m * kDepth * 2, kEachBytes = kEachN * kDepth * 2;  // of a stage
+constexpr int kABytes = Tile::m * kLine, kEachBytes = kEachN * kLine;  // of a stage
 constexpr int kStageBytes = kABytes + Config::kProducts * kEachBytes;
 
 /// Where the 16 bytes stand that begin at unit `unit` of a line, in a tile of `Rows` rows (or columns).
-/// k contiguous: a line is a row, of 4 or 8 units. Else: a line is a k, of Rows / 8 units.
+/// k contiguous: a line is a row, of 4 or 8 units. Else: a line is a k, of Rows / 8 units (floats: Rows / 4;
+/// a warp reads two units of each of four lines at a time).
 template <bool KMajor, int Rows>
 __device__ __forceinline__ uint32 shared_unit(int line, int unit) {
-  constexpr int kBytes = KMajor ? kLine : Rows * 2;
-  return line * kBytes + ((unit ^ (kBytes == 64 ? line >> 1 & 3 : line & 7)) << 4);
+  constexpr int kBytes = KMajor ? kLine : Rows * kElement;
+  const int permuted = !KMajor && kElement == 4 ? (line & 3) << 1 : kBytes == 64 ? line >> 1 & 3 : line & 7;
+  return line * kBytes + ((unit ^ permuted) << 4);
 }
 
 /// Fills stages with tiles of one operand, or of Count that are alike: rows first … first + Rows - 1 of
 /// matrices with `rows` rows.
 template <bool KMajor, int Align, int Rows, int Count = 1>
 struct Filler {
-  static constexpr int kBytes = Align < 4 ? 4 : Align, kElements = kBytes / 2;  // of a unit, a thread's copy
-  static constexpr int kLineBytes = KMajor ? kLine : Rows * 2;
+  static constexpr int kBytes = Align < 4 ? 4 : Align, kElements = kBytes / kElement;  // of a thread's copy
+  static constexpr int kLineBytes = KMajor ? kLine : Rows * kElement;
   static constexpr int kUnits = kLineBytes / kBytes;  // of a line
   static constexpr int kLines = KMajor ? Rows : kDepth;
   static constexpr int kLineStep = kThreads / kUnits;  // lines between two units of a thread: a power of 2
@@ -73,7 +82,7 @@ struct Filler {
   __device__ __forceinline__ Filler(const Matrix& matrix, int64 row_stride, int64 k_stride, int first,
                                     int rows, int k) {
     const int unit = threadIdx.x % kUnits, line = threadIdx.x / kUnits;
-    if (Align > 2) (KMajor ? k_stride : row_stride) = 1;
+    if (Align > kElement) (KMajor ? k_stride : row_stride) = 1;
     element = KMajor ? k_stride : row_stride;
     line_stride = KMajor ? row_stride : k_stride;
     step = k_stride * kDepth;
@@ -114,8 +123,8 @@ struct Filler {
 #pragma unroll
       for (int i = 0; i < kCount; ++i) {
         const int line = i * kLineStep, count = line < line_left ? most : 0;
-        const Element* const pair = from + line * line_stride;
-        const uint32 low = count > 0 ? pair->bits : 0u, high = count > 1 ? pair[element].bits : 0u;
+        const uint16* const pair = reinterpret_cast<const uint16*>(from + line * line_stride);
+        const uint32 low = count > 0 ? pair[0] : 0u, high = count > 1 ? pair[element] : 0u;
         words[i] = low | high << 16;
       }
 #pragma unroll
@@ -124,7 +133,8 @@ struct Filler {
 #pragma unroll
       for (int i = 0; i < kCount; ++i) {
         const int line = i * kLineStep;
-        copy_async<Align>(place(stage, line), from + line * line_stride, line < line_left ? 2 * most : 0);
+        copy_async<Align>(place(stage, line), from + line * line_stride,
+                          line < line_left ? kElement * most : 0);
       }
     }
   }
@@ -224,42 +234,71 @@ __device__ __forceinline__ auto filler_of(const A& args, const TilePlace& place,
   }
 }
 
-/// What a warp multiplies at a time: k of 16.
+/// What a warp multiplies at a time: 32 bytes of k.
 struct Fragments {
   uint32 a[kWarpM / 16][4];
   uint32 b[kWarpN / 16][4];  // two blocks of 8 columns each
 };
 
-/// Addresses of this lane's rows for ldmatrix, within a stage.
+/// Addresses of this lane's rows for ldmatrix, within a stage; or of its element of a row.
 struct Reader {
+  static constexpr bool kALanes = kElement == 4 && !Config::kAKMajor,
+                        kBLanes = kElement == 4 && !Config::kBKMajor;  // elements are loaded one by one
   uint32 a, b[Config::kProducts];
 
   __device__ __forceinline__ Reader(int warp_m, int warp_n) {
     const int lane = threadIdx.x % 32, row = lane & 7, low = lane >> 3 & 1, high = lane >> 4;
-    a = Config::kAKMajor ? shared_unit<true, Tile::m>(warp_m + row + 8 * low, high)
-                         : shared_unit<false, Tile::m>(row + 8 * high, warp_m / 8 + low);
+    a = kALanes            ? own_element<Tile::m>(warp_m)
+        : Config::kAKMajor ? shared_unit<true, Tile::m>(warp_m + row + 8 * low, high)
+                           : shared_unit<false, Tile::m>(row + 8 * high, warp_m / 8 + low);
 #pragma unroll
     for (int p = 0; p < Config::kProducts; ++p) {
       b[p] = kABytes + p * kEachBytes +
-             (Config::kBKMajor ? shared_unit<true, kEachN>(warp_n + row + 8 * high, low)
-                               : shared_unit<false, kEachN>(row + 8 * low, warp_n / 8 + high));
+             (kBLanes            ? own_element<kEachN>(warp_n)
+              : Config::kBKMajor ? shared_unit<true, kEachN>(warp_n + row + 8 * high, low)
+                                 : shared_unit<false, kEachN>(row + 8 * low, warp_n / 8 + high));
     }
   }
 
-  /// Loads the part-th 16 steps of k of a stage.
+  /// Loads the part-th 32 bytes of k of a stage.
   __device__ __forceinline__ void load(Fragments& to, uint32 stage, int part) const {
 #pragma unroll
     for (int i = 0; i < kWarpM / 16; ++i)
-      load_matrices<!Config::kAKMajor>(to.a[i], stage + block<Config::kAKMajor, Tile::m>(a, i, part));
+      if constexpr (kALanes)
+        load_elements<Tile::m, 2, 1>(to.a[i], stage, a, i, part);
+      else
+        load_matrices<!Config::kAKMajor>(to.a[i], stage + block<Config::kAKMajor, Tile::m>(a, i, part));
 #pragma unroll
     for (int j = 0; j < kWarpN / 16; ++j) {
       constexpr int kEach = kWarpEachN / 16;
-      load_matrices<!Config::kBKMajor>(
-          to.b[j], stage + block<Config::kBKMajor, kEachN>(b[j / kEach], j % kEach, part));
+      if constexpr (kBLanes)
+        load_elements<kEachN, 1, 2>(to.b[j], stage, b[j / kEach], j % kEach, part);
+      else
+        load_matrices<!Config::kBKMajor>(
+            to.b[j], stage + block<Config::kBKMajor, kEachN>(b[j / kEach], j % kEach, part));
     }
   }
 
  private:
+  /// The element of lane 4 g + q: k of q, row g of those from `first` on.
+  template <int Rows>
+  static __device__ __forceinline__ uint32 own_element(int first) {
+    const int row = first + threadIdx.x % 32 / 4;
+    return shared_unit<false, Rows>(threadIdx.x % 4, row / 4) + row % 4 * 4;
+  }
+
+  /// This lane's elements of the i-th block of 16 rows: of its row and the row 8 behind it (element `Row`),
+  /// of its k and the k 4 behind it (element `K`).
+  template <int Rows, int K, int Row>
+  static __device__ __forceinline__ void load_elements(uint32 (&to)[4], uint32 stage, uint32 first, int i,
+                                                       int part) {
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+      const int eights = (i << 1) + (e / Row & 1), k = 8 * part + 4 * (e / K & 1);
+      to[e] = load_shared(stage + (first ^ (eights & 3) << 5) + (eights >> 2) * 128 + k * (Rows * 4));
+    }
+  }
+
   /// The same lane's row in the i-th block of 16 rows: the permutation changes only bits that the block's
   /// number leaves alone.
   template <bool KMajor, int Rows>
@@ -268,7 +307,16 @@ struct Reader {
   }
 };
 
-__device__ __forceinline__ void multiply(float (&sums)[kWarpM / 16][kWarpN / 8][4], const Fragments& x) {
+__device__ __forceinline__ void multiply(float (&sums)[kWarpM / 16][kWarpN / 8][4], Fragments& x) {
+  if constexpr (kElement == 4) {
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+#pragma unroll
+      for (int i = 0; i < kWarpM / 16; ++i) x.a[i][e] = rounded_to_tf32(x.a[i][e]);
+#pragma unroll
+      for (int j = 0; j < kWarpN / 16; ++j) x.b[j][e] = rounded_to_tf32(x.b[j][e]);
+    }
+  }
 #pragma unroll
   for (int i = 0; i < kWarpM / 16; ++i)
 #pragma unroll

@@ -7,6 +7,9 @@
 // The second multiplying warpgroup stays a few stages behind the first (`ahead`): while one runs the
 // epilogue, the other's products keep the tensor cores busy.
 //
+// Elements are halves, or floats of which tensor cores read the first 19 bits; of these k is the contiguous
+// axis.
+//
 // Tensor maps fill with 0 what lies outside the matrices; the epilogue is not called there. Needs operands
 // that tensor maps can describe; k may be 0. An operand may be windows of an array (Config::kWindows: 0, or 1
 // or 2 for that of the rows or the columns; product_windows.cuh).
@@ -30,13 +33,15 @@ struct WgmmaTile<2> {
 typedef WgmmaTile<Config::kTile> Tile;
 typedef Config::Element Element;
 constexpr int kThreads = 384, kBlocksPerSm = 1;
-constexpr int kTileM = 128, kDepth = 64;  // rows of a block's tile; k of a stage
+constexpr int kElement = sizeof(Element), kLine = 128;  // bytes of an element, of a row's k in a stage
+constexpr int kTileM = 128, kDepth = kLine / kElement;  // rows of a block's tile; k of a stage
 constexpr int kEachN = Tile::n / Config::kProducts, kBoxN = kEachN < 128 ? kEachN : 128;
 constexpr int kBoxes = Tile::n / kBoxN;  // copies of B's operands to a stage, where k is contiguous
-constexpr int kABytes = kTileM * kDepth * 2, kStageBytes = kABytes + Tile::n * kDepth * 2;
+constexpr int kABytes = kTileM * kLine, kStageBytes = kABytes + Tile::n * kLine;
 constexpr int kConsumerWarps = 8;
-constexpr int kSlab = 64 * kDepth * 2;  // bytes of 64 rows in a stage
+constexpr int kSlab = 64 * kLine;  // bytes of 64 rows in a stage
 static_assert(kBoxes % Tile::cluster == 0 && (Config::kProducts == 1 || Config::kParts == 1), "");
+static_assert(kElement == 2 || (Config::kAKMajor && Config::kBKMajor), "only halves have another order");
 
 struct Stages {
   uint32 data, full, empty, ahead;  // shared addresses of the first of each
@@ -84,7 +89,7 @@ struct Walk {
 };
 
 /// The copies of a tile's stages, one stage after the other. Windows: which operand is windows, 1 or 2; those
-/// of a stage are 64 channels of one element of as many windows as the tile has lines. What is behind the
+/// of a stage are kDepth channels of one element of as many windows as the tile has lines. What is behind the
 /// last channel is 0 in both operands.
 template <class A, int Windows>
 struct StageCopies {
@@ -150,7 +155,7 @@ struct StageCopies {
 #pragma unroll
     for (int i = 0; i < kMine; ++i) {
       const int n = (rank * kMine + i) * kBoxN;
-      const uint32 to = data + kABytes + n * (kDepth * 2);
+      const uint32 to = data + kABytes + n * kLine;
       if constexpr (Windows == 1) {
         lines_at(place.n + n, lines);
         if constexpr (Tile::cluster == 1)
@@ -197,7 +202,7 @@ struct StageCopies<A, 0> {
 #pragma unroll
     for (int i = 0; i < kMine; ++i) {
       const int n = (rank * kMine + i) * kStep, inside = n / kEachN, p = place.p + inside;
-      const uint32 to = data + kABytes + n * (kDepth * 2);
+      const uint32 to = data + kABytes + n * kLine;
       b_at(args, place.b, p, place.n + n - inside * kEachN, k, at);
       if constexpr (Tile::cluster == 1)
         copy_box(to, args.b_map[p], at, full);
@@ -279,9 +284,9 @@ __device__ __forceinline__ void consume(const Args& args, const Stages& stages, 
       if (lane < Tile::cluster) barrier_arrive(empty, lane);
     }
   };
-  // how far 16 steps of k are, in the descriptor's units
-  constexpr int kNextA = (Config::kAKMajor ? 16 * 2 : 16 * 128) >> 4,
-                kNextB = (Config::kBKMajor ? 16 * 2 : 16 * 128) >> 4;
+  // how far the k of an instruction is, in the descriptor's units: 32 bytes, or 16 rows
+  constexpr int kNextA = (Config::kAKMajor ? 32 : 16 * 128) >> 4,
+                kNextB = (Config::kBKMajor ? 32 : 16 * 128) >> 4;
   // The first warpgroup tells the second once a tile; with fewer steps it could come two tiles before it,
   // which a parity cannot tell from none.
   const int ahead = steps >= Tile::stages ? Tile::ahead : 0;
@@ -305,7 +310,7 @@ __device__ __forceinline__ void consume(const Args& args, const Stages& stages, 
                    b = tile_descriptor<Config::kBKMajor>(data + kABytes);
       products_fence();
 #pragma unroll
-      for (int part = 0; part < kDepth / 16; ++part)
+      for (int part = 0; part < kLine / 32; ++part)
         group_multiply_add<!Config::kAKMajor, !Config::kBKMajor>(sums, a + part * kNextA, b + part * kNextB,
                                                                  step + part > 0, Element());
       products_commit();

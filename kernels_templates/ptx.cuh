@@ -125,6 +125,12 @@ __device__ __forceinline__ void multiply_add(float (&sum)[4], const uint32 (&a)[
       : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
+/// A float of 11 bits, the nearest one; of two the greater in magnitude.
+__device__ __forceinline__ uint32 rounded_to_tf32(uint32 x) {
+  uint32 y;
+  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(y) : "r"(x));
+  return y;
+}
 
 #endif
 

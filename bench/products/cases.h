@@ -49,6 +49,13 @@ inline std::vector<Unit> checked_units() {
         units.back().choice.rows = rows;
         units.back().choice.warps = rows == 8 ? 8 : 4;
       }
+  // floats, whose k is contiguous for wgmma
+  for (std::size_t i = 0, count = units.size(); i < count; ++i) {
+    const Unit& u = units[i];
+    if (u.choice.kind == ProductKind::Decode || u.element == "f16" || u.a_align == 2) continue;
+    if (u.choice.kind == ProductKind::Wgmma && !(u.a_k_major && u.b_k_major)) continue;
+    units.push_back(u.with("float"));
+  }
   return units;
 }
 
@@ -59,7 +66,7 @@ inline std::vector<Shape> checked_shapes(const Unit& unit) {
       {100, 300, 77, 1}, {1000, 520, 1000, 1}, {7, 2000, 333, 3}, {2000, 9, 129, 1},  {383, 511, 4096, 1},
       {5, 5, 0, 1},      {640, 768, 96, 2},    {33, 65, 8, 5},    {512, 512, 512, 1}, {2500, 3000, 200, 1}};
   std::vector<Shape> shapes;
-  const int align = std::min(unit.a_align, unit.b_align) / 2;
+  const int align = std::min(unit.a_align, unit.b_align) / unit.bytes(), whole = 16 / unit.bytes();
   for (const auto& e : kExtents) {
     if (unit.choice.kind == ProductKind::Wgmma && e[2] == 0) continue;
     Shape shape{e[0], e[1], e[2], e[3]};
@@ -74,9 +81,9 @@ inline std::vector<Shape> checked_shapes(const Unit& unit) {
     shape.pad = (align - row % align) % align;
     const int other = unit.b_k_major ? shape.k : shape.n;
     if ((other + shape.pad) % align != 0) continue;
-    shape.shift = align == 8 ? 0 : align;
+    shape.shift = align == whole ? 0 : align;
     shapes.push_back(shape);
-    if (align < 8) {
+    if (align < whole) {
       shape.pad += align;
       shapes.push_back(shape);
     }
@@ -126,6 +133,14 @@ inline std::vector<std::pair<Unit, Shape>> rated() {
     out.push_back({unit(wgmma, tile, 1, Epilogue::BiasGelu), linear});
     out.push_back({unit(wgmma, tile, 2, Epilogue::SiluTimes), linear});
   }
+  const Shape odd{4100, 3900, 4060}, narrow{16384, 320, 1024};
+  for (const Shape& s : {small, cube, linear, odd, narrow}) {
+    for (int tile : {0, 1, 2}) out.push_back({unit(wgmma, tile).with("float"), s});
+    for (int layout = 0; layout < 4; ++layout)
+      for (int tile : {0, 1})
+        out.push_back({unit(mma, tile, 1, Epilogue::Store, layout & 1, layout & 2).with("float"), s});
+  }
+  out.push_back({unit(wgmma, 0, 2, Epilogue::SiluTimes).with("float"), linear});
   return out;
 }
 

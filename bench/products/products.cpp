@@ -31,26 +31,35 @@ __device__ __forceinline__ unsigned hashed(unsigned x) {
   x ^= x >> 16; x *= 0x7feb352du; x ^= x >> 15; x *= 0x846ca68bu; x ^= x >> 16;
   return x;
 }
-__device__ __forceinline__ float widened(unsigned short x, int half) {
-  if (!half) return __uint_as_float((unsigned)x << 16);
+// Element i, of kind 0 bfloat16, 1 float16, 2 float32. Of floats what tensor cores read: of `read` 1 rounded, of
+// 2 cut to 11 bits; of 0 all.
+__device__ __forceinline__ float element(const void* x, long long i, int kind, int read = 0) {
+  if (kind == 2) {
+    const unsigned bits = static_cast<const unsigned*>(x)[i];
+    return __uint_as_float(read == 0 ? bits : (bits + (read == 1 ? 0x1000u : 0u)) & 0xffffe000u);
+  }
+  const unsigned short half = static_cast<const unsigned short*>(x)[i];
+  if (kind == 0) return __uint_as_float((unsigned)half << 16);
   float y;
-  asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(x));
+  asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(half));
   return y;
 }
-extern "C" __global__ void fill(unsigned short* x, long long n, unsigned seed, int half) {
+extern "C" __global__ void fill(void* x, long long n, unsigned seed, int kind) {
   for (long long i = blockIdx.x * 256ll + threadIdx.x; i < n; i += gridDim.x * 256ll) {
     const float u = (float)(int)hashed((unsigned)i ^ hashed(seed + (unsigned)(i >> 32))) * 4.656612873e-10f;
-    unsigned short y;
-    if (half) asm("cvt.rn.f16.f32 %0, %1;" : "=h"(y) : "f"(u));
-    else y = (unsigned short)((__float_as_uint(u) + 0x8000u) >> 16);
-    x[i] = y;
+    unsigned short y = (unsigned short)((__float_as_uint(u) + 0x8000u) >> 16);
+    if (kind == 1) asm("cvt.rn.f16.f32 %0, %1;" : "=h"(y) : "f"(u));
+    if (kind == 2)
+      static_cast<float*>(x)[i] = u;
+    else
+      static_cast<unsigned short*>(x)[i] = y;
   }
 }
-extern "C" __global__ void judge(const unsigned short* a, const unsigned short* b0, const unsigned short* b1,
-                                 const unsigned short* bias, const unsigned short* d, int m, int n, int k, int batch,
+extern "C" __global__ void judge(const void* a, const void* b0, const void* b1, const void* bias, const void* d,
+                                 int m, int n, int k, int batch,
                                  long long a_m, long long a_k, long long b_n, long long b_k, long long a_batch,
-                                 long long b_batch, long long d_batch, long long d_pitch, int half, int epilogue,
-                                 long long samples, unsigned* wrong, unsigned* worst) {
+                                 long long b_batch, long long d_batch, long long d_pitch, int kind, int read,
+                                 int epilogue, long long samples, unsigned* wrong, unsigned* worst) {
   const long long total = (long long)m * n * batch;
   for (long long s = blockIdx.x * 256ll + threadIdx.x; s < samples; s += gridDim.x * 256ll) {
     const unsigned long long drawn = (unsigned long long)hashed((unsigned)s) << 32 | hashed((unsigned)s + 77u);
@@ -58,18 +67,18 @@ extern "C" __global__ void judge(const unsigned short* a, const unsigned short* 
     const int j = e % n, i = e / n % m, c = e / n / m;
     float x = 0, y = 0, size = 0, other = 0;
     for (int q = 0; q < k; ++q) {
-      const float p = widened(a[c * a_batch + i * a_m + q * a_k], half);
-      const float r = p * widened(b0[c * b_batch + j * b_n + q * b_k], half);
+      const float p = element(a, c * a_batch + i * a_m + q * a_k, kind, read);
+      const float r = p * element(b0, c * b_batch + j * b_n + q * b_k, kind, read);
       x += r;
       size += fabsf(r);
       if (epilogue == 2) {
-        const float t = p * widened(b1[c * b_batch + j * b_n + q * b_k], half);
+        const float t = p * element(b1, c * b_batch + j * b_n + q * b_k, kind, read);
         y += t;
         other += fabsf(t);
       }
     }
     if (epilogue == 1) {
-      x += widened(bias[j], half);
+      x += element(bias, j, kind);
       const float u = 1.5957691216057308f * (x + 0.044715f * x * x * x);
       x = x / (1.0f + exp2f(-1.4426950408889634f * u));
     }
@@ -78,13 +87,15 @@ extern "C" __global__ void judge(const unsigned short* a, const unsigned short* 
       size = 1.1f * size * fabsf(y) + fabsf(silu) * other;
       x = silu * y;
     }
-    const float got = widened(d[c * d_batch + i * d_pitch + j], half);
-    const float allowed = fabsf(x) * 0.0045f + size * 2e-6f + 1e-5f;
+    const float got = element(d, c * d_batch + i * d_pitch + j, kind);
+    const float rounded = kind == 2 ? 1e-5f : 0.0045f;
+    const float allowed = fabsf(x) * rounded + size * 2e-6f + 1e-5f;
     const float error = fabsf(got - x) / allowed;
     if (!(error <= 1.0f)) atomicAdd(wrong, 1u);
     atomicMax(worst, __float_as_uint(error == error ? error : 1e30f));
   }
 }
+// In units of 16 bits.
 extern "C" __global__ void untouched(const unsigned short* d, long long rows, long long width, long long pitch,
                                      unsigned* wrong) {
   for (long long i = blockIdx.x * 256ll + threadIdx.x; i < rows * pitch; i += gridDim.x * 256ll)
@@ -135,16 +146,24 @@ int sms() {
   return count;
 }
 
+/// How the helper kernels call an element type.
+int kind_of(const Unit& unit) { return unit.element == "bf16" ? 0 : unit.element == "f16" ? 1 : 2; }
+/// Which bits of its elements a unit multiplies.
+int read_by(const Unit& unit) {
+  return unit.element != "float" ? 0 : unit.choice.kind == ProductKind::Wgmma ? 2 : 1;
+}
+
 CUtensorMap tensor_map(CUdeviceptr at, std::int64_t inner, std::int64_t outer, std::int64_t pitch,
-                       std::int64_t batch, std::int64_t batch_stride, int box_outer, bool half) {
+                       std::int64_t batch, std::int64_t batch_stride, int box_outer, int bytes) {
   CUtensorMap map;
   const cuuint64_t dims[] = {static_cast<cuuint64_t>(inner), static_cast<cuuint64_t>(outer),
                              static_cast<cuuint64_t>(batch)};
-  const cuuint64_t strides[] = {static_cast<cuuint64_t>(pitch * 2),
-                                static_cast<cuuint64_t>(batch_stride * 2)};
-  const cuuint32_t box[] = {64, static_cast<cuuint32_t>(box_outer), 1}, steps[] = {1, 1, 1};
+  const cuuint64_t strides[] = {static_cast<cuuint64_t>(pitch * bytes),
+                                static_cast<cuuint64_t>(batch_stride * bytes)};
+  const cuuint32_t box[] = {static_cast<cuuint32_t>(128 / bytes), static_cast<cuuint32_t>(box_outer), 1},
+                   steps[] = {1, 1, 1};
   CHECKED(cuTensorMapEncodeTiled(
-      &map, half ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 3,
+      &map, bytes == 4 ? CU_TENSOR_MAP_DATA_TYPE_UINT32 : CU_TENSOR_MAP_DATA_TYPE_UINT16, 3,
       reinterpret_cast<void*>(at), dims, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
       CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE));
   return map;
@@ -174,8 +193,8 @@ class Problem {
       for (int p = 0; p < unit.choice.products; ++p)
         b_.push_back(filled(args_.b_batch * batch + shift, 2 + p));
     bias_ = filled(n, 9);
-    d_ = std::make_unique<Buffer>((args_.d_batch * batch + 4096) * 2);
-    args_.a = a_->at() + 2 * shift;
+    d_ = std::make_unique<Buffer>((args_.d_batch * batch + 4096) * unit.bytes());
+    args_.a = a_->at() + unit.bytes() * shift;
     args_.bias = bias_->at();
     args_.d = d_->at();
     choose_copy(0);
@@ -183,22 +202,22 @@ class Problem {
   }
 
   void choose_copy(int copy) {
-    const bool half = unit_.element == "f16";
+    const int bytes = unit_.bytes();
     for (int p = 0; p < 2; ++p)
       args_.b[p] =
           b_[(copy % copies_) * unit_.choice.products + std::min(p, unit_.choice.products - 1)]->at() +
-          2 * shape_.shift;
+          bytes * shape_.shift;
     if (unit_.choice.kind != ProductKind::Wgmma) return;
     const codegen::ProductTile tile = codegen::tile_of(unit_.choice);
     const auto& s = shape_;
     const CUtensorMap a =
         tensor_map(args_.a, unit_.a_k_major ? s.k : s.m, unit_.a_k_major ? s.m : s.k, a_pitch_, s.batch,
-                   args_.a_batch, unit_.a_k_major ? tile.box_a : 64, half);
+                   args_.a_batch, unit_.a_k_major ? tile.box_a : 64, bytes);
     std::memcpy(args_.a_map, &a, 128);
     for (int p = 0; p < unit_.choice.products; ++p) {
       const CUtensorMap b =
           tensor_map(args_.b[p], unit_.b_k_major ? s.k : s.n, unit_.b_k_major ? s.n : s.k, b_pitch_, s.batch,
-                     args_.b_batch, unit_.b_k_major ? tile.box_b : 64, half);
+                     args_.b_batch, unit_.b_k_major ? tile.box_b : 64, bytes);
       std::memcpy(args_.b_map[p], &b, 128);
     }
   }
@@ -231,11 +250,11 @@ class Problem {
                     samples = std::min<long long>(total, most);
     launch(helpers_.judge, 1056, args_.a, args_.b[0], args_.b[1], args_.bias, args_.d, e.m, e.n, e.k, e.batch,
            e.a_m, e.a_k, e.b_n, e.b_k, args_.a_batch, args_.b_batch, args_.d_batch, args_.d_pitch,
-           static_cast<int>(unit_.element == "f16"), static_cast<int>(unit_.epilogue), samples, out.at(),
-           out.at() + 4);
+           kind_of(unit_), read_by(unit_), static_cast<int>(unit_.epilogue), samples, out.at(), out.at() + 4);
     if (e.n != args_.d_pitch)
       launch(helpers_.untouched, 1056, args_.d, static_cast<long long>(e.m) * e.batch,
-             static_cast<long long>(e.n), static_cast<long long>(args_.d_pitch), out.at());
+             static_cast<long long>(e.n) * (unit_.bytes() / 2),
+             static_cast<long long>(args_.d_pitch) * (unit_.bytes() / 2), out.at());
     unsigned read[2];
     CHECKED(cuMemcpyDtoH(read, out.at(), 8));
     std::memcpy(&worst, &read[1], 4);
@@ -250,9 +269,8 @@ class Problem {
 
  private:
   std::unique_ptr<Buffer> filled(std::int64_t n, unsigned seed) const {
-    auto x = std::make_unique<Buffer>(std::max<std::int64_t>(n, 8) * 2 + 512);
-    launch(helpers_.fill, 1056, x->at(), static_cast<long long>(n), seed,
-           static_cast<int>(unit_.element == "f16"));
+    auto x = std::make_unique<Buffer>(std::max<std::int64_t>(n, 8) * unit_.bytes() + 512);
+    launch(helpers_.fill, 1056, x->at(), static_cast<long long>(n), seed, kind_of(unit_));
     return x;
   }
 
@@ -273,14 +291,16 @@ class Library {
   Library(const Problem& problem, Epilogue epilogue) : problem_(problem), workspace_(64 << 20) {
     const Unit& unit = problem.unit();
     const Shape& s = problem.shape();
-    const cudaDataType type = unit.element == "f16" ? CUDA_R_16F : CUDA_R_16BF;
+    static constexpr cudaDataType kTypes[] = {CUDA_R_16BF, CUDA_R_16F, CUDA_R_32F};
+    const cudaDataType type = kTypes[kind_of(unit)];
     static cublasLtHandle_t handle = [] {
       cublasLtHandle_t made_handle;
       CHECKED(cublasLtCreate(&made_handle));
       return made_handle;
     }();
     handle_ = handle;
-    CHECKED(cublasLtMatmulDescCreate(&desc_, CUBLAS_COMPUTE_32F, CUDA_R_32F));
+    CHECKED(cublasLtMatmulDescCreate(
+        &desc_, type == CUDA_R_32F ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F, CUDA_R_32F));
     // column-major: Dᵀ = B Aᵀ
     const cublasOperation_t first = unit.b_k_major ? CUBLAS_OP_T : CUBLAS_OP_N,
                             second = unit.a_k_major ? CUBLAS_OP_N : CUBLAS_OP_T;

@@ -138,7 +138,7 @@ transform::Wishes wishes(const schedule::Target& target, Device device) {
   w.narrow_indices = true;
   constexpr int kAmpere = 80;
   if (target.gpu && target.architecture >= kAmpere && target.templates >= schedule::Target::Templates::Few)
-    w.turns_windows = plan::turn_windows;
+    w.turns_windows = [&target](ir::Graph& g) { return plan::turn_windows(g, target); };
   if (target.gpu && target.attentions) {
     w.places_results = plan::place_results;
     w.keys = transform::KeyCosts{.blocks = target.threads, .small_blocks = 8 * target.threads};
@@ -258,7 +258,7 @@ void PlanMaker::share_main_loops() {
   plan::join_partners(g_, target, regions_, [&](const plan::Region& all) {
     return lower::meets_partners(g_, regions_, all, target);
   });
-  plan::share_launches(g_, regions_, [&](const plan::Region& a, const plan::Region& b) {
+  plan::share_launches(g_, target, regions_, [&](const plan::Region& a, const plan::Region& b) {
     return lower::shares_launch(g_, regions_, a, b, target);
   });
   plan::join_halves(g_, target, regions_,

@@ -69,7 +69,7 @@ struct LibraryCall {
   ir::Op op;
   std::uint64_t attr64 = 0;
   std::vector<std::int64_t> attrs;
-  bool strict = false, exact = false;
+  bool strict = false, exact = false, tf32 = false;
   std::vector<ArrayOperand> operands;
   DType dtype;                     // of the result
   std::vector<std::int64_t> dims;  // of the result, which is row-major

@@ -34,7 +34,7 @@ std::uint64_t steering_salt(const Config& c) {
 std::uint64_t plan_salt(Device device) {
   const Config& c = config();
   return std::uint64_t{ir::device_code(device)} << 56 | static_cast<std::uint64_t>(c.mode) |
-         static_cast<std::uint64_t>(c.tier) << 4 | std::uint64_t{c.strict} << 6 |
+         std::uint64_t{c.tf32} << 3 | static_cast<std::uint64_t>(c.tier) << 4 | std::uint64_t{c.strict} << 6 |
          std::uint64_t{c.deterministic} << 7 | std::uint64_t{static_cast<std::uint16_t>(c.num_threads)} << 8 |
          (target_salt(c.cpu_target) ^ target_salt(c.null_target) ^ steering_salt(c)) << 24;
 }

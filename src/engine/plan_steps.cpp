@@ -239,6 +239,7 @@ LibraryCall PlanMaker::library_call(NodeId id) {
   l.attrs.assign(n.attrs.begin(), n.attrs.end());
   l.strict = target.strict;
   l.exact = target.exact;
+  l.tf32 = target.tf32;
   for (const NodeId in : n.in) l.operands.push_back(array(in));
   l.dtype = n.dtype;
   l.dims.assign(n.dims.begin(), n.dims.end());
@@ -384,6 +385,7 @@ library::Call call_without_memory(const LibraryCall& l, Device device) {
   call.attrs = l.attrs;
   call.strict = l.strict;
   call.exact = l.exact;
+  call.tf32 = l.tf32;
   call.ways = l.ways;
   call.maker.piece = l.piece;
   call.device = device;

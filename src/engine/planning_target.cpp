@@ -121,6 +121,7 @@ const schedule::Target& planning_target(Device device) {
   }
   kept.target.strict = config().strict;
   kept.target.exact = config().strict || config().deterministic;
+  kept.target.tf32 = t.gpu && config().tf32 && !config().strict;
   kept.target.fuse_least = config().fuse_least;
   const schedule::Target::Off off = kept.target.off = switched_off(device);
   const bool slow = !quick_planning();

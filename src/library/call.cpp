@@ -55,6 +55,7 @@ Matmul matmul_of(const Call& call) {
   m.dtype = call.operands[0].dtype;
   m.unrounded = call.dtype != m.dtype;
   m.strict = call.strict;
+  m.tf32 = call.tf32 && m.dtype == DType::Float32;
   m.batch_rank = call.rank - 2;
   std::copy_n(call.dims.begin(), m.batch_rank, m.batch);
   m.m = call.dims[static_cast<std::size_t>(call.rank) - 2];

@@ -37,6 +37,7 @@ struct Call {
   std::span<const std::int64_t> attrs;
   bool strict = false;  // the numeric promises in force: see schedule::Target
   bool exact = false;
+  bool tf32 = false;
   Device device;
   std::array<Operand, kMostOperands> operands;
   std::size_t n_operands = 0;

@@ -40,6 +40,7 @@ struct Matmul {
   DType dtype = DType::Float32;
   bool unrounded = false;  // of halves: out, bias and addend are float32; only where a library supports it
   bool strict = false;     // each product and each sum rounds, k ascending
+  bool tf32 = false;       // of float32: 11 bits of each number may do, where a library has tensor cores
   int batch_rank = 0;
   std::int64_t batch[kMaxRank] = {};
   std::int64_t m = 0, n = 0, k = 0;

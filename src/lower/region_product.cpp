@@ -47,7 +47,6 @@ void append(std::vector<std::byte>& bytes, const T& x) {
 }
 
 constexpr int kPlainThreads = 256, kWide = 8, kPair = 2, kVectorBytes = 16;
-constexpr std::int64_t kHalf = 2;           // bytes of an element
 constexpr std::int64_t kMapUnit = 16;       // bytes that the copy engine counts in
 constexpr std::int64_t kOwnAlignment = 64;  // of memory that a plan allocates
 
@@ -104,7 +103,7 @@ void RegionLowering::choose_product() {
   } else {
     const int vector = column_groups_.empty() ? 1 : vector_elements();
     // Single threads have 16 bytes of sums of windows.
-    const bool fma = windows_ && !plan::takes_tensor_cores(g_, *windows_);
+    const bool fma = windows_ && !windows_->tensor_cores;
     const int least = fma ? kVectorBytes / static_cast<int>(size_of(sum_type(g_[product_].dtype))) : kPair;
     s_.lanes = vector >= kWide && !fma ? kWide : least;
     s_.steps = 1;
@@ -253,7 +252,8 @@ std::optional<device::TiledBuffer> RegionLowering::tiled(const ProductOperand& o
   const std::size_t rank = s.size();
   const std::int64_t of_rows = s[rows_last ? rank - 1 : rank - 2], of_k = s[rows_last ? rank - 2 : rank - 1];
   const std::int64_t inner = k_major ? of_k : of_rows, outer = k_major ? of_rows : of_k;
-  if (inner != 1 || outer < 1 || outer * kHalf % kMapUnit != 0 || operand.alignment % kMapUnit != 0 || k == 0)
+  if (inner != 1 || outer < 1 || outer * size_of(g_[product_].dtype) % kMapUnit != 0 ||
+      operand.alignment % kMapUnit != 0 || k == 0)
     return std::nullopt;
   const ir::Dims dims = g_[product_].dims;
   std::int64_t step = 0, inside = 1;  // from a batch to the next
@@ -279,10 +279,11 @@ std::optional<device::TiledBuffer> RegionLowering::tiled(const ProductOperand& o
 namespace {
 
 /// The largest unit that divides where lines begin; an element where none of both axes is adjacent.
-std::int64_t unit_of(const ProductOperand& o, bool by_k, std::size_t line, std::size_t k) {
+std::int64_t unit_of(const ProductOperand& o, std::int64_t element, bool by_k, std::size_t line,
+                     std::size_t k) {
   const std::int64_t inner = o.strides[by_k ? k : line], outer = o.strides[by_k ? line : k];
-  const std::int64_t bytes = o.made_of > 0 ? o.made_of : kHalf;
-  return inner == 1 ? std::gcd(std::gcd(o.alignment, outer * bytes), kMapUnit) : kHalf;
+  const std::int64_t bytes = o.made_of > 0 ? o.made_of : element;
+  return inner == 1 ? std::gcd(std::gcd(o.alignment, outer * bytes), kMapUnit) : element;
 }
 
 /// Whether blocks of 16 columns leave multiprocessors idle for less time than blocks of 32 do. Bytes are read
@@ -342,15 +343,16 @@ void RegionLowering::choose_main_loop(kernel::Template& t, const ProductOperand&
                                       std::span<const ProductOperand> all, std::int64_t batches,
                                       std::int64_t m) {
   constexpr int kHopper = 90, kAmpere = 80, kFewRows = 16, kLeastTile = 64;
-  if (!is_half(t.element) || target_.architecture < kAmpere) return;
+  if (!target_.on_tensor_cores(t.element) || target_.architecture < kAmpere) return;
   const ProductOperand& b = all.front();
   const ir::Dims dims = g_[product_].dims;
   const std::size_t rank = dims.size();
   const std::int64_t n = dims[rank - 1], k = g_[g_[product_].in[0]].dims.back();
   const bool a_by_k = a.strides[rank - 1] == 1 || a.strides[rank - 2] != 1,
              b_by_k = b.strides[rank - 2] == 1 && b.strides[rank - 1] != 1;
-  const std::int64_t a_unit = unit_of(a, a_by_k, rank - 2, rank - 1),
-                     b_unit = unit_of(b, b_by_k, rank - 1, rank - 2);
+  const std::int64_t bytes = size_of(t.element), a_unit = unit_of(a, bytes, a_by_k, rank - 2, rank - 1),
+                     b_unit = unit_of(b, bytes, b_by_k, rank - 1, rank - 2);
+  const bool halves = is_half(t.element);
   const auto a_tiled = tiled(a, a_by_k, m, k, batches, false),
              b_tiled = tiled(b, b_by_k, n, k, batches, true);
   const auto count = static_cast<std::int64_t>(all.size());
@@ -358,12 +360,13 @@ void RegionLowering::choose_main_loop(kernel::Template& t, const ProductOperand&
     return batches * ceil_div(m, rows) * ceil_div(count * (n + other_columns_), columns);
   };
   std::int64_t tile = 0;
-  if (target_.architecture == kHopper && a_tiled && b_tiled && m > kLeastTile && n > kLeastTile) {
+  if (target_.architecture == kHopper && a_tiled && b_tiled && (halves || (a_by_k && b_by_k)) &&
+      m > kLeastTile && n > kLeastTile) {
     t.name = "product_wgmma";
     tile = 2 * (tiles(128, 256) < target_.threads);
     out_.tiled = {*a_tiled};
     for (const ProductOperand& each : all) out_.tiled.push_back(*tiled(each, b_by_k, n, k, batches, true));
-  } else if (m <= kFewRows && a_by_k && a_unit == kMapUnit && b_unit == kMapUnit) {
+  } else if (halves && m <= kFewRows && a_by_k && a_unit == kMapUnit && b_unit == kMapUnit) {
     t.name = "product_decode";
     const bool few = b.made_of == 0 && count == 1 && 3 * tiles(kFewRows, kLeastTile) < target_.threads;
     tile = b_by_k ? 0 : few ? 2 : 1;

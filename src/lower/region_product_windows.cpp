@@ -26,8 +26,8 @@ struct WindowsHead {
 };
 static_assert(sizeof(WindowsHead) == 152);
 
-constexpr std::int64_t kHalf = 2, kMapUnit = 16;  // bytes
-constexpr std::int64_t kChannels = 64;            // of a step of a main loop that copies boxes
+constexpr std::int64_t kMapUnit = 16;  // bytes
+constexpr std::int64_t kRow = 128;     // bytes of channels of a step of a main loop that copies boxes
 
 /// Whether numbers fit a map of windows along so many axes.
 bool fits_map(const plan::WindowView& v) {
@@ -69,7 +69,8 @@ std::optional<device::TiledBuffer> beside_windows(const plan::Graph& g, NodeId p
                                                   const plan::WindowView& v, const ProductOperand& other,
                                                   std::size_t line, std::size_t along) {
   const std::vector<std::int64_t>& s = other.strides;
-  if (s[along] != 1 || s[line] < 1 || s[line] * kHalf % kMapUnit != 0 || other.alignment % kMapUnit != 0)
+  if (s[along] != 1 || s[line] < 1 || s[line] * size_of(g[product].dtype) % kMapUnit != 0 ||
+      other.alignment % kMapUnit != 0)
     return std::nullopt;
   const ir::Dims dims = g[product].dims;
   // groups are the innermost axes of the batch; all images share the operand
@@ -228,12 +229,13 @@ void RegionLowering::choose_window_loop(kernel::Template& t, const ProductOperan
   const std::size_t rank = dims.size(), last = rank - 1, before = rank - 2;
   const bool of_a = v.operand == 0;
   const ProductOperand &windows = of_a ? a : b, &other = of_a ? b : a;
-  if (!plan::takes_tensor_cores(g_, v)) return choose_fma_loop(t, windows, other, batches);
+  if (!v.tensor_cores) return choose_fma_loop(t, windows, other, batches);
   const std::int64_t m = dims[before], n = dims[last];
   const std::size_t line = of_a ? last : before, along = of_a ? before : last;  // of the other operand
   const bool by_k = other.strides[along] == 1 || other.strides[line] != 1;
   const std::int64_t inner = other.strides[by_k ? along : line], outer = other.strides[by_k ? line : along];
-  const std::int64_t unit = inner == 1 ? std::gcd(std::gcd(other.alignment, outer * kHalf), kMapUnit) : kHalf;
+  const std::int64_t bytes = size_of(t.element),
+                     unit = inner == 1 ? std::gcd(std::gcd(other.alignment, outer * bytes), kMapUnit) : bytes;
   // What all tiles take of multiprocessors that run so many blocks: outside of the result, too.
   const auto cost = [&](std::int64_t rows, std::int64_t columns, std::int64_t blocks, double slowness) {
     const std::int64_t tiles = batches * ceil_div(m, rows) * ceil_div(n, columns);
@@ -241,11 +243,11 @@ void RegionLowering::choose_window_loop(kernel::Template& t, const ProductOperan
            slowness;
   };
   const auto map = by_k ? beside_windows(g_, product_, v, other, line, along) : std::nullopt;
-  // a step has the channels of one element of the windows; what it lacks of 64 is time lost
-  const std::int64_t steps = ceil_div(v.channels, kChannels);
+  // a step has the channels of one element of the windows; what it lacks of a row is time lost
+  const std::int64_t of_step = kRow / bytes, steps = ceil_div(v.channels, of_step);
   const bool boxes = target_.architecture == kHopper && map && windows.alignment == kMapUnit && fits_map(v) &&
-                     m > kLeastTile && n > kLeastTile && 3 * v.channels >= 2 * steps * kChannels &&
-                     (v.groups == 1 || v.channels % kChannels == 0);
+                     m > kLeastTile && n > kLeastTile && 3 * v.channels >= 2 * steps * of_step &&
+                     (v.groups == 1 || v.channels % of_step == 0);
   std::int64_t tile = 0;
   if (boxes) {
     t.name = "product_wgmma";

@@ -59,7 +59,7 @@ void Fuser::find_windows() {
   if (fusion_ != Fusion::Full || !t_.gpu || t_.architecture < kAmpere ||
       t_.templates < schedule::Target::Templates::Few)
     return;
-  windows_ = products_of_windows(g_, [&](NodeId product, const WindowView& windows) {
+  windows_ = products_of_windows(g_, t_, [&](NodeId product, const WindowView& windows) {
     return loops_.owner_of(product) == kNoNode && tiled_of_[product] < 0 &&
            std::ranges::none_of(windows.views, [&](NodeId view) { return is_apart(view); });
   });

@@ -11,11 +11,11 @@ namespace {
 
 constexpr std::int64_t kMostRows = 16;  // of a tile of the main loop
 constexpr std::int64_t kVeryFewRows = 8, kMostElements = 1 << 25;
-constexpr std::int64_t kLeastElements = 1 << 16;   // of the operand; below, launches are all that counts
-constexpr std::int64_t kLeastLength = 256;         // of a sum, so that all warps have a part of it
-constexpr std::int64_t kMostExtent = 1 << 30;      // which the main loop counts in 32 bits
-constexpr std::int64_t kLineUnit = 16, kHalf = 2;  // bytes
-constexpr std::int64_t kPlanned = 64;              // alignment of memory that a plan allocates
+constexpr std::int64_t kLeastElements = 1 << 16;  // of the operand; below, launches are all that counts
+constexpr std::int64_t kLeastLength = 256;        // of a sum, so that all warps have a part of it
+constexpr std::int64_t kMostExtent = 1 << 30;     // which the main loop counts in 32 bits
+constexpr std::int64_t kLineUnit = 16;            // bytes
+constexpr std::int64_t kPlanned = 64;             // alignment of memory that a plan allocates
 
 /// Where the elements of a product's operand lie, or will once it is stored.
 Alias memory_of(const Graph& g, NodeId id) {
@@ -32,10 +32,11 @@ bool begins_at_units(const Graph& g, NodeId id, std::size_t along) {
   const ir::GraphNode& base = g[a.base];
   std::int64_t unit =
       base.op == ir::Op::leaf ? std::int64_t{g.args[static_cast<std::size_t>(base.arg)].alignment} : kPlanned;
-  unit = std::gcd(unit, a.offset * kHalf);
-  for (const Alias::Position& p : a.positions) unit = std::gcd(unit, p.stride * kHalf);
+  const std::int64_t bytes = size_of(g[id].dtype);
+  unit = std::gcd(unit, a.offset * bytes);
+  for (const Alias::Position& p : a.positions) unit = std::gcd(unit, p.stride * bytes);
   for (std::size_t axis = 0; axis < a.strides.size(); ++axis)
-    if (axis != along) unit = std::gcd(unit, a.strides[axis] * kHalf);
+    if (axis != along) unit = std::gcd(unit, a.strides[axis] * bytes);
   return a.strides[along] == 1 && unit % kLineUnit == 0;
 }
 
@@ -82,12 +83,12 @@ bool lie_alike(const Graph& g, NodeId operand, NodeId other) {
   return std::ranges::equal(g[operand].dims, g[other].dims) && a.strides == b.strides;
 }
 
-bool suits_copy_engine(const Graph& g, NodeId product) {
+bool suits_copy_engine(const Graph& g, const schedule::Target& target, NodeId product) {
   const ir::GraphNode& p = g[product];
   const std::size_t rank = p.dims.size();
-  if (!is_half(p.dtype) || rank < 2 || g[p.in[0]].dims.back() == 0) return false;
-  return std::ranges::all_of(p.in, [&](NodeId in) {
-    if (!begins_at_units(g, in, rank - 1) && !begins_at_units(g, in, rank - 2)) return false;
+  if (!target.on_tensor_cores(p.dtype) || rank < 2 || g[p.in[0]].dims.back() == 0) return false;
+  const auto suits = [&](NodeId in, std::size_t k, std::size_t line) {
+    if (!begins_at_units(g, in, k) && !(is_half(p.dtype) && begins_at_units(g, in, line))) return false;
     const std::vector<std::int64_t> strides = memory_of(g, in).strides;
     std::int64_t step = 0, inside = 1;  // from a matrix of the batch to the next
     for (std::size_t axis = rank - 2; axis-- > 0;) {
@@ -97,7 +98,8 @@ bool suits_copy_engine(const Graph& g, NodeId product) {
       inside *= p.dims[axis];
     }
     return strides[rank - 1] >= 0 && strides[rank - 2] >= 0;
-  });
+  };
+  return suits(p.in[0], rank - 1, rank - 2) && suits(p.in[1], rank - 2, rank - 1);
 }
 
 std::optional<MadeOperand> made_operand(const Graph& g, const Regions& regions, NodeId product) {

@@ -6,6 +6,7 @@
 #pragma once
 
 #include "plan/region.h"
+#include "schedule/target.h"
 
 #include <functional>
 #include <optional>
@@ -25,9 +26,10 @@ bool reads_operand_once(const Graph& graph, NodeId product);
 /// or the memory of its own.
 bool lie_alike(const Graph& graph, NodeId operand, NodeId other);
 
-/// Whether both operands of a product of halves are stacks of matrices that a copy engine reads by tiles: one
-/// axis of each is adjacent, everything else begins at multiples of 16 bytes.
-bool suits_copy_engine(const Graph& graph, NodeId product);
+/// Whether both operands of a product of tensor cores are stacks of matrices that a copy engine reads by
+/// tiles: one axis of each is adjacent (of float32 that of the sum), everything else begins at multiples of
+/// 16 bytes.
+bool suits_copy_engine(const Graph& graph, const schedule::Target& target, NodeId product);
 
 /// What a product is to make of its second operand: the region whose one output that is, and its lines along
 /// the axis whose elements are adjacent in the output's memory.

@@ -89,7 +89,7 @@ class Joiner {
   /// Whether a main loop takes the product, and is about as fast as the library.
   bool suits(NodeId product) const {
     constexpr std::int64_t kTileN = 256;
-    return !regions_.windows.contains(product) && suits_copy_engine(g_, product) &&
+    return !regions_.windows.contains(product) && suits_copy_engine(g_, target_, product) &&
            fills_turns(g_, target_, product, columns_.at(g_[product].in[0]), kTileN);
   }
 

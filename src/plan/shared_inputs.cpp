@@ -70,12 +70,13 @@ void take_part(Region& all, Region part) {
 
 bool are_side_by_side(const Graph& g, const schedule::Target& target, NodeId product, NodeId other) {
   const ir::GraphNode &p = g[product], &q = g[other];
-  if (!target.gpu || product == other || p.in[0] != q.in[0] || p.dtype != q.dtype || !is_half(p.dtype) ||
-      !std::ranges::equal(p.dims, q.dims) || p.numel == 0)
+  if (!target.gpu || product == other || p.in[0] != q.in[0] || p.dtype != q.dtype ||
+      !target.on_tensor_cores(p.dtype) || !std::ranges::equal(p.dims, q.dims) || p.numel == 0)
     return false;
   if (!lie_alike(g, p.in[1], q.in[1])) return false;
   if (is_few(g, product) && is_few(g, other)) return true;
-  return target.architecture == kHopper && suits_copy_engine(g, product) && suits_copy_engine(g, other);
+  return target.architecture == kHopper && suits_copy_engine(g, target, product) &&
+         suits_copy_engine(g, target, other);
 }
 
 bool fills_turns(const Graph& g, const schedule::Target& target, NodeId product, std::int64_t columns,
@@ -117,7 +118,7 @@ Region beside_partners(Region lone, std::int64_t partner) {
 
 }  // namespace
 
-void share_launches(const Graph& g, Regions& regions,
+void share_launches(const Graph& g, const schedule::Target& target, Regions& regions,
                     const std::function<bool(const Region&, const Region&)>& can) {
   std::map<NodeId, std::vector<std::size_t>> readers;  // by the operand, in the order of regions
   std::map<NodeId, std::int64_t> partners;             // of products by a main loop that read this operand
@@ -131,7 +132,7 @@ void share_launches(const Graph& g, Regions& regions,
   for (std::size_t r = 0; r < regions.regions.size() && !partners.empty(); ++r) {
     const NodeId product = lone_product(g, regions.regions[r]);
     if (product == ir::kNoNode || !partners.contains(g[product].in[0]) || regions.windows.contains(product) ||
-        is_few(g, product) || !suits_copy_engine(g, product))
+        is_few(g, product) || !suits_copy_engine(g, target, product))
       continue;
     std::vector<std::size_t>& list = readers[g[product].in[0]];
     list.insert(std::ranges::upper_bound(list, r), r);

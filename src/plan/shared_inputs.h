@@ -30,7 +30,7 @@ bool pays_side_by_side(const Graph& graph, const schedule::Target& target, NodeI
 /// where `can` says that one main loop does both of two: those of few rows, and those of which one has maps
 /// that read its columns in pairs (partner_columns.h), so that a main loop does it in any case. Planned after
 /// all merges: regions change, the graph does not.
-void share_launches(const Graph& graph, Regions& regions,
+void share_launches(const Graph& graph, const schedule::Target& target, Regions& regions,
                     const std::function<bool(const Region&, const Region&)>& can);
 
 }  // namespace kiln::plan

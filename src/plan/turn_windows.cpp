@@ -22,12 +22,12 @@ using ir::Op;
 
 class Turner {
  public:
-  explicit Turner(ir::Graph& g) : g_(g), add_(g) {}
+  Turner(ir::Graph& g, const schedule::Target& target) : g_(g), target_(target), add_(g) {}
 
   transform::Renumbering run() {
     found_.resize(g_.size());
     for (NodeId id = 0; id < g_.size(); ++id)
-      if (g_[id].op == Op::matmul) found_[id] = far_channels(g_, id);
+      if (g_[id].op == Op::matmul) found_[id] = far_channels(g_, target_, id);
     return transform::rebuild(g_, [&](NodeId id, GraphNode n) {
       if (found_[id]) turn(n, *found_[id]);
       return add_.push(n);
@@ -113,6 +113,7 @@ class Turner {
   }
 
   ir::Graph& g_;
+  const schedule::Target& target_;
   ir::Builder add_;
   std::vector<std::optional<FarChannels>> found_;            // by node
   std::map<std::pair<NodeId, std::size_t>, NodeId> turned_;  // by the array and its axis of channels
@@ -120,6 +121,8 @@ class Turner {
 
 }  // namespace
 
-transform::Renumbering turn_windows(ir::Graph& graph) { return Turner(graph).run(); }
+transform::Renumbering turn_windows(ir::Graph& graph, const schedule::Target& target) {
+  return Turner(graph, target).run();
+}
 
 }  // namespace kiln::plan

@@ -4,11 +4,12 @@
 // elements.
 #pragma once
 
+#include "schedule/target.h"
 #include "transform/replacement.h"
 
 namespace kiln::plan {
 
 /// Both operands sum over channels last, then: the order of a product's terms changes.
-transform::Renumbering turn_windows(ir::Graph& graph);
+transform::Renumbering turn_windows(ir::Graph& graph, const schedule::Target& target);
 
 }  // namespace kiln::plan

@@ -23,8 +23,8 @@ constexpr std::uint64_t kOperand = 1ull << 62, kArgument = 1ull << 63, kResult =
 void add_target(const schedule::Target& t, std::vector<std::uint64_t>& words) {
   const schedule::Target::Off& o = t.off;
   std::uint64_t flags = 0;
-  for (const bool flag : {t.gpu, t.fma, t.strict, t.exact, t.epilogues, t.attentions, t.pair_sums, o.all,
-                          o.norm, o.nest, o.siblings, o.recompute, o.epilogue, o.attention, o.blocks})
+  for (const bool flag : {t.tf32, t.gpu, t.fma, t.strict, t.exact, t.epilogues, t.attentions, t.pair_sums,
+                          o.all, o.norm, o.nest, o.siblings, o.recompute, o.epilogue, o.attention, o.blocks})
     flags = flags << 1 | static_cast<std::uint64_t>(flag);
   words.insert(words.end(),
                {kRevision, flags, static_cast<std::uint64_t>(t.threads),

@@ -14,7 +14,6 @@ namespace kiln::plan {
 namespace {
 
 constexpr std::int64_t kLeastUnit = 4, kMostUnit = 16;  // bytes that are copied at a time
-constexpr std::int64_t kHalf = 2;
 /// Lines beside windows from which on a library is as fast although it reads windows that were stored. Its
 /// float64 takes tensor cores.
 constexpr std::int64_t kMostBeside = 192, kMostBesideDouble = 64, kMostBesideStrips = 96;
@@ -50,13 +49,20 @@ std::int64_t points_of(const Graph& g, NodeId id, std::size_t which) {
   return dims[dims.size() - (which == 0 ? 2 : 1)];
 }
 
+bool suits_tensor_cores(const Graph& g, const schedule::Target& target, const WindowView& v) {
+  return target.on_tensor_cores(g[v.memory.base].dtype) && v.channel_stride == 1 && !v.channels_outer &&
+         unit_of_windows(g, v) >= kLeastUnit;
+}
+
 /// Those of tensor cores.
-std::optional<WindowView> windows_of_halves(const Graph& g, NodeId id) {
-  if (!may_have_windows(g, id) || !is_half(g[id].dtype)) return std::nullopt;
+std::optional<WindowView> windows_of_tensor_cores(const Graph& g, const schedule::Target& target, NodeId id) {
+  if (!may_have_windows(g, id) || !target.on_tensor_cores(g[id].dtype)) return std::nullopt;
   for (const std::size_t which : {0u, 1u}) {
     if (points_of(g, id, which) <= kFewPoints) continue;
     std::optional<WindowView> v = window_view(g, id, which);
-    if (v && has_usual_extents(*v, 0) && takes_tensor_cores(g, *v)) return v;
+    if (!v || !has_usual_extents(*v, 0) || !suits_tensor_cores(g, target, *v)) continue;
+    v->tensor_cores = true;
+    return v;
   }
   return std::nullopt;
 }
@@ -112,9 +118,9 @@ std::optional<WindowView> windows_of_matrix(const Graph& g, NodeId id) {
   return std::nullopt;
 }
 
-std::optional<WindowView> windows_of(const Graph& g, NodeId id) {
+std::optional<WindowView> windows_of(const Graph& g, const schedule::Target& target, NodeId id) {
   if (!may_have_windows(g, id)) return std::nullopt;
-  if (std::optional<WindowView> v = windows_of_halves(g, id)) return v;
+  if (std::optional<WindowView> v = windows_of_tensor_cores(g, target, id)) return v;
   for (const std::size_t which : {0u, 1u}) {
     const std::int64_t beside = points_of(g, id, 1 - which), points = g[id].numel / beside;
     // A gradient's sum over all images has few results, which would leave multiprocessors without a tile.
@@ -132,11 +138,6 @@ std::optional<WindowView> windows_of(const Graph& g, NodeId id) {
 
 }  // namespace
 
-bool takes_tensor_cores(const Graph& g, const WindowView& v) {
-  return is_half(g[v.memory.base].dtype) && v.channel_stride == 1 && !v.channels_outer &&
-         unit_of_windows(g, v) >= kLeastUnit;
-}
-
 /// Whether single threads, which read windows where they lie, multiply them before an array would be turned.
 static bool has_few_products(const Graph& g, NodeId id, const FarChannels& far, std::int64_t beside) {
   if (far.adjacent || far.channels >= kManyChannels || beside >= kManyBeside) return false;
@@ -144,8 +145,10 @@ static bool has_few_products(const Graph& g, NodeId id, const FarChannels& far, 
   return v && v->operand == 1 && v->axes[0].taps > 1 && v->axes[0].step <= 2 && v->axes[0].stride == 1;
 }
 
-std::optional<FarChannels> far_channels(const Graph& g, NodeId id) {
-  if (!may_have_windows(g, id) || !is_half(g[id].dtype) || windows_of_halves(g, id)) return std::nullopt;
+std::optional<FarChannels> far_channels(const Graph& g, const schedule::Target& target, NodeId id) {
+  if (!may_have_windows(g, id) || !target.on_tensor_cores(g[id].dtype) ||
+      windows_of_tensor_cores(g, target, id))
+    return std::nullopt;
   for (const std::size_t which : {1u, 0u}) {
     if (points_of(g, id, which) <= kFewPoints) continue;
     const std::optional<FarChannels> far = far_channels(g, id, which);
@@ -154,7 +157,7 @@ std::optional<FarChannels> far_channels(const Graph& g, NodeId id) {
     if (has_few_products(g, id, *far, beside)) continue;
     // Narrow copies take long: they are worth it where tensor cores have much to do with each.
     const bool much = far->channels >= kManyChannels && beside >= kManyBeside;
-    if (far->channels * kHalf % (much ? kMostUnit / 2 : kMostUnit) == 0) return far;
+    if (far->channels * size_of(g[id].dtype) % (much ? kMostUnit / 2 : kMostUnit) == 0) return far;
   }
   return std::nullopt;
 }
@@ -172,11 +175,12 @@ std::int64_t unit_of_windows(const Graph& g, const WindowView& v) {
   return unit;
 }
 
-std::map<NodeId, WindowView> products_of_windows(const Graph& g,
+std::map<NodeId, WindowView> products_of_windows(const Graph& g, const schedule::Target& target,
                                                  const std::function<bool(NodeId, const WindowView&)>& may) {
   std::map<NodeId, WindowView> found;
   for (NodeId id = 0; id < g.size(); ++id)
-    if (std::optional<WindowView> v = windows_of(g, id); v && may(id, *v)) found.emplace(id, std::move(*v));
+    if (std::optional<WindowView> v = windows_of(g, target, id); v && may(id, *v))
+      found.emplace(id, std::move(*v));
   for (bool dropped = !found.empty(); dropped;) {
     std::unordered_set<NodeId> views;
     for (const auto& [product, v] : found) views.insert(v.views.begin(), v.views.end());

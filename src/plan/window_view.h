@@ -39,6 +39,7 @@ struct WindowView {
   bool channels_outer = false;  // terms are (channels, elements of a window)
   std::int64_t images = 1, image_stride = 0;
   bool images_are_batch = false;  // else they are the outermost part of points
+  bool tensor_cores = false;      // multiply the windows; else single threads do
 
   std::int64_t taps() const;  // elements of a window, without channels
 };
@@ -51,16 +52,12 @@ enum class WindowChannels : std::uint8_t { Adjacent, Any, OfMatrix };
 std::optional<WindowView> window_view(const Graph& graph, NodeId product, std::size_t which,
                                       WindowChannels channels = WindowChannels::Adjacent);
 
-/// Whether tensor cores multiply the windows: halves, whose neighbours among the channels can be copied, four
-/// bytes or more at a time. Else single threads do.
-bool takes_tensor_cores(const Graph& graph, const WindowView& view);
-
-/// The products of a graph whose main loop on this GPU reads windows where they lie: those of tensor cores;
-/// and others of floats with so few lines beside the windows that a library's rate would not make up for
-/// windows that are stored. So are float32 matrices of many short rows, if what reads the result would be a
-/// pass over it, or a library cannot read the matrix. Nobody else reads the views between. `may`: whether a
-/// product may.
-std::map<NodeId, WindowView> products_of_windows(const Graph& graph,
+/// The products of a graph whose main loop on this GPU reads windows where they lie: those of tensor cores,
+/// whose neighbours among the channels can be copied, four bytes or more at a time; and others of floats with
+/// so few lines beside the windows that a library's rate would not make up for windows that are stored. So
+/// are float32 matrices of many short rows, if what reads the result would be a pass over it, or a library
+/// cannot read the matrix. Nobody else reads the views between. `may`: whether a product may.
+std::map<NodeId, WindowView> products_of_windows(const Graph& graph, const schedule::Target& target,
                                                  const std::function<bool(NodeId, const WindowView&)>& may);
 
 /// An operand that would be windows, several along an axis, if its array had its channels last: they lie
@@ -74,7 +71,7 @@ struct FarChannels {
 };
 std::optional<FarChannels> far_channels(const Graph& graph, NodeId product, std::size_t which);
 /// Of a product that products_of_windows() would take then.
-std::optional<FarChannels> far_channels(const Graph& graph, NodeId product);
+std::optional<FarChannels> far_channels(const Graph& graph, const schedule::Target& target, NodeId product);
 
 /// Bytes, at most 16, that divide where the channels of every element of a window begin.
 std::int64_t unit_of_windows(const Graph& graph, const WindowView& view);

@@ -2,6 +2,8 @@
 // Rates come from a fixed table, never from timing at start-up: the same program gives the same plan.
 #pragma once
 
+#include <kiln/dtype.h>
+
 #include <cstdint>
 #include <vector>
 
@@ -19,9 +21,10 @@ struct Target {
   /// A GPU's matrix products that hand-written main loops do instead of the library, with those maps. Few:
   /// those of integers, and those of few rows, which take the time of reading one operand.
   enum class Templates : std::uint8_t { None, Integers, Few, All } templates = Templates::None;
-  bool attentions = false;          // the device runs them (plan/attention.h)
-  bool pair_sums = false;           // and these (plan/pair_sums.h)
-  bool exact = false;               // every engine gives functions the same bits (strict and deterministic)
+  bool attentions = false;  // the device runs them (plan/attention.h)
+  bool pair_sums = false;   // and these (plan/pair_sums.h)
+  bool exact = false;       // every engine gives functions the same bits (strict and deterministic)
+  bool tf32 = false;        // a GPU's products of float32 may read 11 bits of each number (Config::tf32)
   std::int64_t l2_bytes = 1 << 20;  // of one core
   double bytes_per_ns = 10;         // memory traffic, all threads together
   double cached_bytes_per_ns = 40;  // the same while the data fits the cores' caches
@@ -44,6 +47,8 @@ struct Target {
   double traffic_ns(double bytes) const {
     return bytes / (bytes <= static_cast<double>(l2_bytes) * threads ? cached_bytes_per_ns : bytes_per_ns);
   }
+  /// Whether a GPU's tensor cores multiply floats of a dtype, where a main loop asks them.
+  bool on_tensor_cores(DType dtype) const { return is_half(dtype) || (tf32 && dtype == DType::Float32); }
   float cost_of(int op) const { return op_cost.empty() ? 1.0f : op_cost[static_cast<std::size_t>(op)]; }
 };
 

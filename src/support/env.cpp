@@ -271,6 +271,10 @@ constexpr Variable kVariables[] = {
      parse_switch<&Config::strict>, show_switch<&Config::strict>},
     {"KILN_DETERMINISTIC", "0|1", "results whose bits do not depend on threads, timing or caches",
      parse_switch<&Config::deterministic>, show_switch<&Config::deterministic>},
+    {"KILN_TF32", "0|1",
+     "a GPU may multiply float32 matrices by tensor cores, which read 11 bits of a number; not in the strict "
+     "mode",
+     parse_switch<&Config::tf32>, show_switch<&Config::tf32>},
     {"KILN_DEBUG", "0..5",
      "detail on stderr; 2: a line a kernel, 3: and plans, 4: and evaluations and caches, 5: and memory",
      [](const Value& v, Config& c) {

@@ -193,7 +193,7 @@ struct SharedRows : GraphBuilder {
 
   lower::Lowered lowered(const schedule::Target& target) {
     plan::Regions regions = plan::fuse(graph, target);
-    plan::share_launches(graph, regions, [&](const plan::Region& a, const plan::Region& b) {
+    plan::share_launches(graph, target, regions, [&](const plan::Region& a, const plan::Region& b) {
       return lower::shares_launch(graph, regions, a, b, target);
     });
     EXPECT_EQ(regions.regions.size(), 1u);

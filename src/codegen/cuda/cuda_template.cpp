@@ -102,7 +102,8 @@ ProductChoice choice_of(const Template& t) {
           static_cast<int>(constant_of(t, "kWarpsPerSm", 8)),
           constant_of(t, "kWindows", 0) != 0,
           fma_of(t),
-          static_cast<int>(constant_of(t, "kShare", 1))};
+          static_cast<int>(constant_of(t, "kShare", 1)),
+          static_cast<int>(size_of(t.element))};
 }
 
 /// A product that takes no descriptions of arrays by tiles.
@@ -223,8 +224,9 @@ void complete_tiles(const Kernel& kernel, std::span<device::TiledBuffer> tiled) 
   if (tiled.empty() || tiled[0].box[0] > 1) return;
   const Template& t = *kernel.main_loop;
   const ProductTile tile = tile_of(choice_of(t));
+  constexpr std::int64_t kRow = 128;  // bytes
   const auto box = [](device::TiledBuffer& of, bool k_major, int rows) {
-    of.box[0] = 64;
+    of.box[0] = static_cast<std::int32_t>(kRow / size_of(of.dtype));
     of.box[1] = k_major ? rows : 64;
   };
   box(tiled[0], constant_of(t, "kAKMajor", 1) != 0, tile.box_a);

@@ -15,7 +15,7 @@ constexpr ProductTile kMmaTiles[] = {
     {128, 128, 64, 128, stages_of(3, 128 + 128, 64), 1, 0, 0},
     {64, 64, 32, 128, stages_of(4, 64 + 64, 32), 1, 0, 0},
 };
-// of two products, or windows
+// of two products, windows, or floats
 constexpr ProductTile kMmaShallow[] = {
     {128, 256, 32, 256, stages_of(4, 128 + 256, 32), 1, 0, 0},
     {128, 128, 32, 128, stages_of(4, 128 + 128, 32), 1, 0, 0},
@@ -66,6 +66,12 @@ ProductExtents as_one_matrix(ProductExtents e, const ProductChoice::Fma& f) {
   return e;
 }
 
+/// A tile of halves as one of elements with so many bytes.
+ProductTile with_elements_of(int bytes, ProductTile tile) {
+  tile.k = tile.k * 2 / bytes;
+  return tile;
+}
+
 std::int64_t tiles(std::int64_t extent, std::int64_t tile) { return (extent + tile - 1) / tile; }
 
 }  // namespace
@@ -73,8 +79,11 @@ std::int64_t tiles(std::int64_t extent, std::int64_t tile) { return (extent + ti
 ProductTile tile_of(const ProductChoice& choice) {
   switch (choice.kind) {
     case ProductKind::Mma:
-      return (choice.products == 1 && !choice.windows ? kMmaTiles : kMmaShallow)[choice.tile];
-    case ProductKind::Wgmma: return (choice.products == 1 ? kWgmmaTiles : kWgmmaPairs)[choice.tile];
+      return with_elements_of(choice.bytes, (choice.products == 1 && !choice.windows && choice.bytes == 2
+                                                 ? kMmaTiles
+                                                 : kMmaShallow)[choice.tile]);
+    case ProductKind::Wgmma:
+      return with_elements_of(choice.bytes, (choice.products == 1 ? kWgmmaTiles : kWgmmaPairs)[choice.tile]);
     case ProductKind::Decode: return decode_tile(choice);
     case ProductKind::Fma: return fma_tile(choice.fma);
   }

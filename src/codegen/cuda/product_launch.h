@@ -20,7 +20,7 @@ enum class ProductKind : std::uint8_t { Mma, Wgmma, Decode, Fma };
 /// made of one in memory: 1, or 2 (classes 3 and 4, which is as 3 of 32 columns). `rows`, `warps`,
 /// `warps_per_sm`: of Decode, 8 or 16 rows, warps of a block, and those of a multiprocessor, which share its
 /// memory. `windows`: an operand is windows (Mma and Wgmma, one product). `fma`: of Fma, whose tiles are the
-/// planner's.
+/// planner's. `bytes`: of an element (Mma and Wgmma), 2 or 4; a stage has as many bytes of either.
 struct ProductChoice {
   ProductKind kind = ProductKind::Mma;
   int tile = 0;
@@ -35,12 +35,14 @@ struct ProductChoice {
     int depth = 8;  ///< steps of k of a stage
   } fma = {};
   int share = 1;
+  int bytes = 2;
 };
 
 struct ProductTile {
   int m, n, k;  ///< of a block and a step; n counts the columns of all products
   int threads, shared, cluster;
-  int box_a, box_b;  ///< rows of a tensor map's box where k is contiguous (Wgmma); else 64 × 64
+  int box_a,
+      box_b;  ///< rows of a tensor map's box where k is contiguous (Wgmma), 128 bytes wide; else 64 × 64
 };
 ProductTile tile_of(const ProductChoice& choice);
 

@@ -129,10 +129,11 @@ bool types_of(DType dtype, Types& out) {
 }
 
 /// The same of a product whose sums are stored as `result`.
-bool types_of(DType dtype, DType result, Types& out) {
+bool types_of(DType dtype, DType result, bool tf32, Types& out) {
   Types stored;
   if (!types_of(dtype, out) || !types_of(result, stored)) return false;
   out.result = stored.data;
+  if (tf32) out.compute = CUBLAS_COMPUTE_32F_FAST_TF32;
   return result == dtype || (is_half(dtype) && result == DType::Float32);
 }
 
@@ -141,7 +142,7 @@ struct ChoiceKey {
   std::int64_t m, n, k, batch, lda, ldb, stride_a, stride_b, stride_out;
   std::uint32_t dtype, result, a_column_major, b_column_major;
   std::uint32_t align_a, align_b, align_out;
-  std::uint32_t has_bias, align_bias, has_addend, align_addend, none = 0;  // no padding
+  std::uint32_t has_bias, align_bias, has_addend, align_addend, tf32;  // no padding
   friend bool operator==(const ChoiceKey&, const ChoiceKey&) = default;
 };
 static_assert(std::has_unique_object_representations_v<ChoiceKey>);
@@ -184,7 +185,8 @@ ChoiceKey key_of(const BlasProduct& p) {
           p.bias != nullptr,
           alignment(p.bias),
           p.addend != nullptr,
-          alignment(p.addend, p, &BlasProduct::Axis::out_stride, stored)};
+          alignment(p.addend, p, &BlasProduct::Axis::out_stride, stored),
+          p.tf32};
 }
 
 /// A product of known shape, ready to be enqueued.
@@ -268,7 +270,7 @@ class CudaLibrary final : public library::Library {
 
   bool supports(const library::Matmul& call) const override {
     Types types;
-    if (!types_of(call.dtype, result_of(call), types) || !opened().report.available) return false;
+    if (!types_of(call.dtype, result_of(call), call.tf32, types) || !opened().report.available) return false;
     return is_trivial(call) || choice(blas_product(call, nullptr))->found;
   }
 
@@ -311,7 +313,7 @@ class CudaLibrary final : public library::Library {
     const std::int64_t element = size_of(p.dtype), stored = size_of(p.result);
     const Enter in(device_);
     Types types;
-    KILN_CHECK_THAT(types_of(p.dtype, p.result, types));
+    KILN_CHECK_THAT(types_of(p.dtype, p.result, p.tf32, types));
     const Description own = p.bias ? describe(types, chosen.key, p.bias) : Description();
     for (std::int64_t i = 0, count = outer_count(p); i < count; ++i) {
       const OuterOffsets at = outer_offsets(p, i);
@@ -348,7 +350,7 @@ class CudaLibrary final : public library::Library {
     const Enter in(device_);
     Choice out;
     Types types;
-    KILN_CHECK_THAT(types_of(static_cast<DType>(key.dtype), static_cast<DType>(key.result), types));
+    KILN_CHECK_THAT(types_of(static_cast<DType>(key.dtype), static_cast<DType>(key.result), key.tf32, types));
     constexpr std::int64_t kMost = 0x7fffffff;
     if (key.m > kMost || key.n > kMost || key.k > kMost || key.batch > kMost) return out;
     out.key = key;

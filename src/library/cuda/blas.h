@@ -1,6 +1,6 @@
-// Matrix products by cuBLASLt, opened at run time: float16 and bfloat16 (summed in float32), float32 (never
-// through TF32), float64; any strides and batches. Operands that cuBLASLt cannot read as they lie are copied
-// first.
+// Matrix products by cuBLASLt, opened at run time: float16 and bfloat16 (summed in float32), float32
+// (through TF32 only where a call says so), float64; any strides and batches. Operands that cuBLASLt cannot
+// read as they lie are copied first.
 #pragma once
 
 #include "library/library.h"

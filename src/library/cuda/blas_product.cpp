@@ -88,6 +88,7 @@ BlasProduct blas_product(const library::Matmul& call, std::byte* workspace) {
   BlasProduct p;
   p.dtype = call.dtype;
   p.result = result_of(call);
+  p.tf32 = call.tf32;
   p.m = call.m;
   p.n = call.n;
   p.k = call.k;

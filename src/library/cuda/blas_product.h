@@ -25,6 +25,7 @@ struct BlasProduct {
     std::int64_t extent, a_stride, b_stride, out_stride;  // elements
   };
   DType dtype = DType::Float32, result = DType::Float32;  // of the operands; of out, bias and addend
+  bool tf32 = false;                                      // of float32: tensor cores may multiply
   std::int64_t m = 0, n = 0, k = 0;
   std::int64_t batch = 1;
   BlasOperand a, b;

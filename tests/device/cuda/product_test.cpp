@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <cstring>
 #include <map>
 #include <random>
 
@@ -105,7 +106,23 @@ TEST_F(ProductTemplates, EveryTileClassIsThatOfTheTable) {
     expect_clean(unit_of(ProductKind::Mma, tile, 2), {8, 0});
     expect_clean(unit_of(ProductKind::Wgmma, tile), {9, 0, true});
     expect_clean(unit_of(ProductKind::Wgmma, tile, 2), {9, 0, true});
+    for (const int products : {1, 2}) {
+      expect_clean(unit_of(ProductKind::Mma, tile, products).with("float"), {8, 0});
+      expect_clean(unit_of(ProductKind::Wgmma, tile, products).with("float"), {9, 0, true});
+    }
   }
+}
+
+TEST_F(ProductTemplates, FloatsLieInAnyOrderAndAtAnyPlaces) {
+  for (int layout = 0; layout < 4; ++layout)
+    for (const int align : {16, 8, 4}) {
+      Unit unit = unit_of(ProductKind::Mma, align == 16 ? layout % 3 : 2).with("float");
+      unit.a_k_major = layout & 1;
+      unit.b_k_major = layout & 2;
+      unit.a_align = unit.b_align = align;
+      if (align < 16) unit.width = 2;
+      expect_clean(unit, {8, 0});
+    }
 }
 
 TEST_F(ProductTemplates, DecodeIsThatOfTheTable) {
@@ -134,7 +151,8 @@ TEST_F(ProductTemplates, EitherOperandMayBeWindows) {
       unit.windows = 1 + tile % 2;
       unit.window_axes = 1 + tile;
       if (tile == 2 && kind == ProductKind::Mma) unit.a_align = 4;
-      expect_clean(unit, kind == ProductKind::Mma ? Arch{8, 0} : Arch{9, 0, true});
+      for (const char* element : {"bf16", "float"})
+        expect_clean(unit.with(element), kind == ProductKind::Mma ? Arch{8, 0} : Arch{9, 0, true});
     }
   for (const bool by_k : {false, true}) {
     Unit few = unit_of(ProductKind::Mma, 3);
@@ -148,7 +166,27 @@ TEST_F(ProductTemplates, EitherOperandMayBeWindows) {
 
 // ---- what they compute -----------------------------------------------------------------------------------
 
-float widened(std::uint16_t bits) { return std::bit_cast<float>(std::uint32_t{bits} << 16); }
+/// An array's elements, as bits: bfloat16 or float32.
+struct Elements {
+  std::vector<std::uint32_t> bits;
+  int bytes = 2;
+
+  std::vector<std::uint8_t> packed() const {
+    std::vector<std::uint8_t> out(bits.size() * static_cast<std::size_t>(bytes));
+    for (std::size_t i = 0; i < bits.size(); ++i)
+      std::memcpy(out.data() + i * static_cast<std::size_t>(bytes), &bits[i],
+                  static_cast<std::size_t>(bytes));
+    return out;
+  }
+  float operator[](std::int64_t i) const {
+    return std::bit_cast<float>(bits[static_cast<std::size_t>(i)] << (32 - 8 * bytes));
+  }
+  /// What tensor cores multiply: of a float 11 bits, the nearest.
+  float read(std::int64_t i) const {
+    if (bytes == 2) return (*this)[i];
+    return std::bit_cast<float>((bits[static_cast<std::size_t>(i)] + 0x1000) & ~std::uint32_t{0x1fff});
+  }
+};
 
 struct Shape {
   int m, n, k, batch = 1, pad = 0;
@@ -162,9 +200,10 @@ class ProductLoops : public testing::Test {
     stream_ = default_stream(0);
   }
 
-  Block* uploaded(const std::vector<std::uint16_t>& x) {
-    Block* const block = allocate(x.size() * 2 + 64, stream_);
-    copy_to_device(block->data, x.data(), x.size() * 2, stream_);
+  Block* uploaded(const Elements& x) {
+    const std::vector<std::uint8_t> bytes = x.packed();
+    Block* const block = allocate(bytes.size() + 64, stream_);
+    copy_to_device(block->data, bytes.data(), bytes.size(), stream_);
     return block;
   }
 
@@ -188,14 +227,21 @@ class ProductLoops : public testing::Test {
                     unit.b_k_major ? b_pitch : 1,
                     unit.b_k_major ? 1 : b_pitch};
     std::mt19937 random(static_cast<unsigned>(m + 7 * n + 13 * k));
+    const int bytes = unit.bytes();
     const auto drawn = [&](std::int64_t count) {
-      std::vector<std::uint16_t> x(static_cast<std::size_t>(std::max<std::int64_t>(count, 1)));
-      for (auto& e : x) e = static_cast<std::uint16_t>(0x3c00 + random() % 0x400 + (random() % 2) * 0x8000);
+      Elements x{std::vector<std::uint32_t>(static_cast<std::size_t>(std::max<std::int64_t>(count, 1))),
+                 bytes};
+      for (auto& e : x.bits) {
+        e = static_cast<std::uint32_t>(0x3c00 + random() % 0x400 + (random() % 2) * 0x8000);
+        if (bytes == 4) e = e << 16 | static_cast<std::uint32_t>(random() % 0x10000);
+      }
       return x;
     };
     const auto a = drawn(args.a_batch * batch), b0 = drawn(args.b_batch * batch),
                b1 = drawn(args.b_batch * batch), bias = drawn(n);
-    const std::vector<std::uint16_t> poison(static_cast<std::size_t>(args.d_batch * batch + 8), 0x7fc1);
+    const std::uint32_t poisoned = bytes == 2 ? 0x7fc1 : 0x7fc10001;
+    const Elements poison{
+        std::vector<std::uint32_t>(static_cast<std::size_t>(args.d_batch * batch + 8), poisoned), bytes};
     Block* const blocks[] = {uploaded(a), uploaded(b0), uploaded(b1), uploaded(bias), uploaded(poison)};
     const auto address = [&](int i) { return reinterpret_cast<std::uint64_t>(blocks[i]->data); };
     args.a = address(0);
@@ -210,42 +256,43 @@ class ProductLoops : public testing::Test {
     allow_dynamic_shared(f, static_cast<int>(launched.dynamic_shared));
     void* params[] = {&args};
     launch(f, launched, stream_, params);
-    std::vector<std::uint16_t> d(poison.size());
-    copy_to_host(d.data(), blocks[4]->data, d.size() * 2, stream_);
+    std::vector<std::uint8_t> raw(poison.packed().size());
+    copy_to_host(raw.data(), blocks[4]->data, raw.size(), stream_);
+    Elements d{std::vector<std::uint32_t>(poison.bits.size()), bytes};
+    for (std::size_t i = 0; i < d.bits.size(); ++i)
+      std::memcpy(&d.bits[i], raw.data() + i * static_cast<std::size_t>(bytes),
+                  static_cast<std::size_t>(bytes));
     for (Block* block : blocks) release(block, stream_);
 
     int wrong = 0;
-    const auto at = [&](const std::vector<std::uint16_t>& x, std::int64_t i) {
-      return widened(x[static_cast<std::size_t>(i)]);
-    };
     for (int c = 0; c < batch; ++c)
       for (int i = 0; i < m; ++i)
         for (int j = 0; j < d_pitch; ++j) {
-          const std::uint16_t got = d[static_cast<std::size_t>(c * args.d_batch + i * d_pitch + j)];
+          const std::int64_t to = c * args.d_batch + i * d_pitch + j;
+          const float got = d[to];
           if (j >= n) {
-            wrong += got != 0x7fc1;
+            wrong += d.bits[static_cast<std::size_t>(to)] != poisoned;
             continue;
           }
           double x = 0, y = 0, size = 0;
           for (int q = 0; q < k; ++q) {
             const std::int64_t bi = c * args.b_batch + j * args.product.b_n + q * args.product.b_k;
-            const double p = at(a, c * args.a_batch + i * args.product.a_m + q * args.product.a_k);
-            x += p * at(b0, bi);
-            y += p * at(b1, bi);
-            size += std::abs(p * at(b0, bi));
+            const double p = a.read(c * args.a_batch + i * args.product.a_m + q * args.product.a_k);
+            x += p * b0.read(bi);
+            y += p * b1.read(bi);
+            size += std::abs(p * b0.read(bi));
           }
           if (unit.epilogue == Epilogue::BiasGelu) {
-            x += at(bias, j);
+            x += bias[j];
             x *= 0.5 * (1 + std::tanh(0.7978845608028654 * (x + 0.044715 * x * x * x)));
           }
           if (unit.epilogue == Epilogue::SiluTimes) x = x / (1 + std::exp(-x)) * y;
-          const double allowed =
-              0.005 * std::abs(x) + 1e-6 * size + 1e-4 * (unit.epilogue != Epilogue::Store);
-          if (!(std::abs(widened(got) - x) <= allowed) && ++wrong <= 3)
-            ADD_FAILURE() << c << ", " << i << ", " << j << ": " << widened(got) << " where " << x
-                          << " is right";
+          const double allowed = (bytes == 2 ? 0.005 : 1e-6) * std::abs(x) + 1e-6 * size +
+                                 1e-4 * (unit.epilogue != Epilogue::Store);
+          if (!(std::abs(got - x) <= allowed) && ++wrong <= 3)
+            ADD_FAILURE() << c << ", " << i << ", " << j << ": " << got << " where " << x << " is right";
         }
-    for (std::size_t i = d.size() - 8; i < d.size(); ++i) wrong += d[i] != 0x7fc1;
+    for (std::size_t i = d.bits.size() - 8; i < d.bits.size(); ++i) wrong += d.bits[i] != poisoned;
     EXPECT_EQ(wrong, 0);
   }
 
@@ -290,6 +337,36 @@ TEST_F(ProductLoops, MmaTakesRowsThatBeginAnywhere) {
   unit.a_align = unit.b_align = unit.width = 2;
   unit.a_k_major = unit.b_k_major = false;
   expect_product(unit, {33, 65, 37, 2});
+}
+
+TEST_F(ProductLoops, MmaRoundsFloatsToElevenBits) {
+  const Unit unit = unit_of(ProductKind::Mma, 2).with("float");
+  for (const Shape& shape : {Shape{64, 64, 16}, {1, 1, 4}, {65, 70, 76, 2}, {10, 130, 8}, {5, 9, 0}})
+    expect_product(unit, shape);
+  for (int layout = 0; layout < 3; ++layout)
+    for (const int align : {16, 8, 4}) {
+      Unit other = unit;
+      other.a_k_major = layout & 1;
+      other.b_k_major = layout & 2;
+      other.a_align = other.b_align = align;
+      other.width = align == 16 ? 8 : 2;
+      expect_product(other, {72, 80, 44, 2, align == 16 ? 0 : align / 4});
+    }
+}
+
+TEST_F(ProductLoops, MmaHasEpiloguesAndTilesOfFloats) {
+  Unit unit = unit_of(ProductKind::Mma, 2).with("float");
+  unit.epilogue = Epilogue::BiasGelu;
+  expect_product(unit, {70, 72, 40});
+  for (int tile = 0; tile < 3; ++tile) {
+    Unit large = unit_of(ProductKind::Mma, tile).with("float");
+    large.a_k_major = tile == 1;
+    large.b_k_major = false;
+    expect_product(large, {132, 264, 100});
+    unit = unit_of(ProductKind::Mma, tile, 2).with("float");
+    unit.b_k_major = tile == 1;
+    expect_product(unit, {100, 136, 68});
+  }
 }
 
 TEST_F(ProductLoops, DecodeReadsEitherAxisOnce) {

@@ -15,12 +15,22 @@ enum class Epilogue { Store, BiasGelu, SiluTimes };
 
 struct Unit {
   codegen::ProductChoice choice;
-  std::string element = "bf16";  // or f16, of Fma float too
+  std::string element = "bf16";  // or f16; float but of Decode
   bool a_k_major = true, b_k_major = true;
   int a_align = 16, b_align = 16;
   int width = 8;
   Epilogue epilogue = Epilogue::Store;
   int windows = 0, window_axes = 2;  // an operand is windows, to compile: 1 or 2, along so many axes
+
+  int bytes() const { return element == "float" ? 4 : 2; }  // of an element
+
+  /// The unit of another element.
+  Unit with(const char* of) const {
+    Unit unit = *this;
+    unit.element = of;
+    unit.choice.bytes = unit.bytes();
+    return unit;
+  }
 
   std::string name() const {
     static constexpr const char* kKinds[] = {"mma", "wgmma", "decode", "fma"};
@@ -72,6 +82,7 @@ __device__ __forceinline__ void b_at(const Args& args, int b, int p, int n, int 
   c[1] = Config::kBKMajor ? n : k;
   c[2] = b;
 }
+__device__ __forceinline__ float to_float(float x) { return x; }
 __device__ __forceinline__ void narrow(float& y, float x) { y = x; }
 __device__ __forceinline__ void narrow(bf16& y, float x) { y = to_bf16(x); }
 __device__ __forceinline__ void narrow(f16& y, float x) { y = to_f16(x); }

@@ -227,6 +227,15 @@ INSTANTIATE_TEST_SUITE_P(DTypes, Blas,
                          testing::Values(DType::Float16, DType::BFloat16, DType::Float32, DType::Float64),
                          [](const auto& info) { return std::string(name(info.param)); });
 
+TEST(BlasLibrary, ReadsElevenBitsWhereACallSaysSoAndNowhereElse) {
+  KILN_REQUIRE_BLAS();
+  for (const bool tf32 : {true, false, true}) {
+    Product p(DType::Float32, 512, 512, 512);
+    p.call.tf32 = tf32;
+    EXPECT_LT(p.worst_error(), tf32 ? 0x1p-9 : bound(DType::Float32));
+  }
+}
+
 TEST(BlasLibrary, LeavesOtherTypesToOthers) {
   KILN_REQUIRE_BLAS();
   for (DType dtype : {DType::Bool, DType::Int8, DType::Int32, DType::UInt64}) {

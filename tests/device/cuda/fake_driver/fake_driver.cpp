@@ -156,13 +156,17 @@ static_assert(sizeof(BoxMap) <= sizeof(CUtensorMap));
 /// What all maps have; false: the driver would refuse it.
 bool describe(BoxMap& to, CUtensorMapDataType type, cuuint32_t rank, const void* address,
               const cuuint64_t* dims, const cuuint64_t* strides, CUtensorMapSwizzle permutation) {
-  if (type != CU_TENSOR_MAP_DATA_TYPE_UINT16 || rank < 2 || rank > 5 ||
-      permutation != CU_TENSOR_MAP_SWIZZLE_128B || reinterpret_cast<std::uintptr_t>(address) % 16 != 0)
+  const int bytes = type == CU_TENSOR_MAP_DATA_TYPE_UINT8    ? 1
+                    : type == CU_TENSOR_MAP_DATA_TYPE_UINT16 ? 2
+                    : type == CU_TENSOR_MAP_DATA_TYPE_UINT32 ? 4
+                                                             : 0;
+  if (bytes == 0 || rank < 2 || rank > 5 || permutation != CU_TENSOR_MAP_SWIZZLE_128B ||
+      reinterpret_cast<std::uintptr_t>(address) % 16 != 0)
     return false;
-  to = {address, 2, static_cast<int>(rank), {}, {}, {1, 1, 1, 1, 1}, 0, {}, {}, {}};
+  to = {address, bytes, static_cast<int>(rank), {}, {}, {1, 1, 1, 1, 1}, 0, {}, {}, {}};
   for (cuuint32_t d = 0; d < rank; ++d) {
     to.dims[d] = static_cast<int>(dims[d]);
-    to.strides[d] = d == 0 ? 2 : static_cast<long long>(strides[d - 1]);
+    to.strides[d] = d == 0 ? bytes : static_cast<long long>(strides[d - 1]);
     if (d > 0 && to.strides[d] % 16 != 0) return false;
   }
   return true;
@@ -214,8 +218,8 @@ CUresult cuTensorMapEncodeIm2col(CUtensorMap* map, CUtensorMapDataType type, cuu
                                  CUtensorMapSwizzle permutation, CUtensorMapL2promotion,
                                  CUtensorMapFloatOOBfill) {
   BoxMap to{};
-  if (rank < 3 || channels * 2 > 128 || windows > 1024 ||
-      !describe(to, type, rank, address, dims, strides, permutation))
+  if (rank < 3 || windows > 1024 || !describe(to, type, rank, address, dims, strides, permutation) ||
+      channels * static_cast<cuuint32_t>(to.bytes) > 128)
     return CUDA_ERROR_INVALID_VALUE;
   const int most = rank == 3 ? 1 << 15 : rank == 4 ? 1 << 7 : 1 << 4;
   to.windows = 1;

@@ -375,6 +375,9 @@ static void multiply_add(float (&sum)[4], const unsigned (&a)[4], unsigned b0, u
                           half_of(4 * (2 * q + e) + k % 8 / 2, 4 + k / 8, k % 2);
   meet(warp, ~0u);
 }
+static unsigned rounded_to_tf32(unsigned x) {
+  return (x & 0x7f800000u) == 0x7f800000u ? x : (x + 0x1000u) & 0xffffe000u;
+}
 static void multiply_add(float (&sum)[4], const unsigned (&a)[4], unsigned b0, unsigned b1, float) {
   const unsigned me = threadIdx.x, warp = me / 32 * 32, g = me % 32 / 4, q = me % 4;
   for (int i = 0; i < 4; ++i) fragments[me][i] = a[i];

@@ -213,36 +213,40 @@ template <int Pending> static void products_wait() {
   for (; groups.size() > Pending + 1; groups.pop_front())
     for (const auto& product : groups.front()) product();
 }
-// Where an element of an operand stands: line r of the other axis, k.
-static unsigned element_at(unsigned long long descriptor, bool transposed, unsigned r, unsigned k) {
+// Where an element of an operand, of so many bytes, stands: line r of the other axis, k.
+static unsigned element_at(unsigned long long descriptor, bool transposed, unsigned r, unsigned k, unsigned bytes) {
   const unsigned start = (descriptor & 0x3fff) << 4, leading = (descriptor >> 16 & 0x3fff) << 4,
                  stride = (descriptor >> 32 & 0x3fff) << 4;
   if (descriptor >> 62 != 1) give_up("a tile is not permuted over 128 bytes");
+  if (transposed && bytes != 2) give_up("only halves have another order");
   return permuted(transposed ? start + r / 64 * leading + k / 8 * stride + k % 8 * 128 + r % 64 * 2
-                             : start + r / 8 * stride + r % 8 * 128 + k * 2);
+                             : start + r / 8 * stride + r % 8 * 128 + k * bytes);
 }
+template <class T> static float value_of(T x) { return to_float(x); }
+static float value_of(float x) { return __uint_as_float(__float_as_uint(x) & 0xffffe000u); }
 template <class T> static float operand_at(unsigned long long descriptor, bool transposed, unsigned r, unsigned k) {
   T x;
-  std::memcpy(&x, shared_window + element_at(descriptor, transposed, r, k), 2);
-  return to_float(x);
+  std::memcpy(&x, shared_window + element_at(descriptor, transposed, r, k, sizeof(T)), sizeof(T));
+  return value_of(x);
 }
-template <int TransposeB, class T, int Count>
-static void sum_products(float (&sums)[Count], const float (&a)[2][16], unsigned long long b, int keep) {
+template <int TransposeB, class T, int Count, unsigned Steps>
+static void sum_products(float (&sums)[Count], const float (&a)[2][Steps], unsigned long long b, int keep) {
   const unsigned q = threadIdx.x % 4;
   for (int n = 0; n < Count / 4; ++n)
     for (unsigned e = 0; e < 2; ++e)
       for (unsigned h = 0; h < 2; ++h) {
         float& sum = sums[4 * n + 2 * h + e];
         if (!keep) sum = 0;
-        for (unsigned k = 0; k < 16; ++k) sum += a[h][k] * operand_at<T>(b, TransposeB, 8 * n + 2 * q + e, k);
+        for (unsigned k = 0; k < Steps; ++k) sum += a[h][k] * operand_at<T>(b, TransposeB, 8 * n + 2 * q + e, k);
       }
 }
 template <int TransposeA, int TransposeB, class T, int Count>
 static void group_multiply_add(float (&sums)[Count], unsigned long long a, unsigned long long b, int keep, T) {
   open_products().push_back([&sums, a, b, keep] {
-    float rows[2][16];
+    constexpr unsigned kSteps = 32 / sizeof(T);
+    float rows[2][kSteps];
     for (unsigned h = 0; h < 2; ++h)
-      for (unsigned k = 0; k < 16; ++k)
+      for (unsigned k = 0; k < kSteps; ++k)
         rows[h][k] = operand_at<T>(a, TransposeA, threadIdx.x % 128 / 32 * 16 + threadIdx.x % 32 / 4 + 8 * h, k);
     sum_products<TransposeB, T>(sums, rows, b, keep);
   });
