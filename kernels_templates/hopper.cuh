@@ -192,10 +192,10 @@ KILN_PRODUCT(128, "n256", bf16, "%128", "%129", "%130", "%131", "%132")
 KILN_PRODUCT(128, "n256", f16, "%128", "%129", "%130", "%131", "%132")
 #undef KILN_PRODUCT
 /// The same of elements that have one order only, k contiguous: of k so many steps, 32 bytes.
-#define KILN_PRODUCT(Count, Columns, Steps, Element, Type, A, B, Keep)                                      \
+#define KILN_PRODUCT(Count, Columns, Steps, Type, A, B, Keep, ...)                                          \
   template <int TransposeA, int TransposeB>                                                                 \
   __device__ __forceinline__ void group_multiply_add(float(&sums)[Count], uint64 a, uint64 b, int keep,     \
-                                                     Element) {                                             \
+                                                     __VA_ARGS__) {                                         \
     static_assert(!TransposeA && !TransposeB, "");                                                          \
     asm volatile("{ .reg .pred keep; setp.ne.b32 keep, " Keep                                               \
                  ", 0; wgmma.mma_async.sync.aligned.m64" Columns Steps ".f32." Type " {" KILN_NAMES_##Count \
@@ -203,8 +203,12 @@ KILN_PRODUCT(128, "n256", f16, "%128", "%129", "%130", "%131", "%132")
                  : KILN_SUMS_##Count                                                                        \
                  : "l"(a), "l"(b), "r"(keep));                                                              \
   }
-KILN_PRODUCT(64, "n128", "k8", float, "tf32.tf32", "%64", "%65", "%66")
-KILN_PRODUCT(128, "n256", "k8", float, "tf32.tf32", "%128", "%129", "%130")
+KILN_PRODUCT(64, "n128", "k8", "tf32.tf32", "%64", "%65", "%66", float)
+KILN_PRODUCT(128, "n256", "k8", "tf32.tf32", "%128", "%129", "%130", float)
+KILN_PRODUCT(64, "n128", "k32", "e4m3.e4m3", "%64", "%65", "%66", float8_pair<false, false>)
+KILN_PRODUCT(64, "n128", "k32", "e4m3.e5m2", "%64", "%65", "%66", float8_pair<false, true>)
+KILN_PRODUCT(64, "n128", "k32", "e5m2.e4m3", "%64", "%65", "%66", float8_pair<true, false>)
+KILN_PRODUCT(64, "n128", "k32", "e5m2.e5m2", "%64", "%65", "%66", float8_pair<true, true>)
 #undef KILN_PRODUCT
 #define KILN_PRODUCT(Count, Columns, Type, A, B, Keep, Flag)                                             \
   template <int TransposeB>                                                                              \

@@ -20,6 +20,16 @@ struct Part {
   int n, unused;
 };
 
+/// What names the instructions that multiply elements: their type, or those of bytes that are 8-bit floats.
+template <class Element, class Config>
+struct Multiplied {
+  typedef Element type;
+};
+template <class Config>
+struct Multiplied<uint8, Config> {
+  typedef float8_pair<Config::kAE5M2, Config::kBE5M2> type;
+};
+
 /// load() of what nobody writes while the kernel runs: loads of one call of an epilogue may overtake the
 /// stores of the one before.
 template <int N, class T>

@@ -6,11 +6,11 @@
 //
 // Narrow copies serve operands whose rows begin at multiples of 8 or 4 bytes; single elements, any strides.
 //
-// Elements are halves, or floats of which tensor cores take 11 bits: fragments of these are rounded, half of
-// the last bit away from zero. Stages have as many bytes of either, so that a stage of floats has half the
-// steps of k. An instruction takes 32 bytes of k, which a lane has in the same places; where k is not the
-// contiguous axis, ldmatrix exchanges the axes of halves, and floats are loaded one by one.
-// An operand may be windows of an array (Config::kWindows: 0, or 1 or 2 for that of the rows or the columns).
+// Elements are halves; 8-bit floats, whose k is the contiguous axis; or floats of which tensor cores take 11
+// bits: fragments of these are rounded, half of the last bit away from zero. Stages have as many bytes of
+// any, so that a stage of floats has half the steps of k. An instruction takes 32 bytes of k, which a lane
+// has in the same places; where k is not the contiguous axis, ldmatrix exchanges the axes of halves, and
+// floats are loaded one by one.
 #pragma once
 
 template <int Class>
@@ -38,7 +38,9 @@ struct MmaTile<3> {  // few columns beside windows
 
 typedef MmaTile<Config::kTile> Tile;  // its depth is that of halves
 typedef Config::Element Element;
+typedef Multiplied<Element, Config>::type Multiply;
 constexpr int kElement = sizeof(Element);
+static_assert(kElement > 1 || (Config::kAKMajor && Config::kBKMajor), "bytes have one order only");
 constexpr int kThreads = 32 * Tile::m_warps * Tile::n_warps, kBlocksPerSm = Tile::blocks;
 constexpr int kLine = Tile::depth * 2, kDepth = kLine / kElement, kParts = kLine / 32;  // of a stage, along k
 constexpr int kWarpM = Tile::m / Tile::m_warps,
@@ -321,7 +323,7 @@ __device__ __forceinline__ void multiply(float (&sums)[kWarpM / 16][kWarpN / 8][
   for (int i = 0; i < kWarpM / 16; ++i)
 #pragma unroll
     for (int j = 0; j < kWarpN / 8; ++j)
-      multiply_add(sums[i][j], x.a[i], x.b[j / 2][j % 2 * 2], x.b[j / 2][j % 2 * 2 + 1], Element());
+      multiply_add(sums[i][j], x.a[i], x.b[j / 2][j % 2 * 2], x.b[j / 2][j % 2 * 2 + 1], Multiply());
 }
 
 template <int Stages, class Fill>

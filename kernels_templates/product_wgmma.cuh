@@ -7,8 +7,9 @@
 // The second multiplying warpgroup stays a few stages behind the first (`ahead`): while one runs the
 // epilogue, the other's products keep the tensor cores busy.
 //
-// Elements are halves, or floats of which tensor cores read the first 19 bits; of these k is the contiguous
-// axis.
+// Elements are halves; or floats, of which tensor cores read the first 19 bits, or 8-bit floats: of these k
+// is the contiguous axis. Sums of 8-bit floats have about 14 bits in tensor cores, so that each stage has
+// sums of its own, which are added up as float32.
 //
 // Tensor maps fill with 0 what lies outside the matrices; the epilogue is not called there. Needs operands
 // that tensor maps can describe; k may be 0. An operand may be windows of an array (Config::kWindows: 0, or 1
@@ -32,6 +33,7 @@ struct WgmmaTile<2> {
 
 typedef WgmmaTile<Config::kTile> Tile;
 typedef Config::Element Element;
+typedef Multiplied<Element, Config>::type Multiply;
 constexpr int kThreads = 384, kBlocksPerSm = 1;
 constexpr int kElement = sizeof(Element), kLine = 128;  // bytes of an element, of a row's k in a stage
 constexpr int kTileM = 128, kDepth = kLine / kElement;  // rows of a block's tile; k of a stage
@@ -273,6 +275,42 @@ __device__ __forceinline__ void finish_whole(const Args& args, const TilePlace& 
   }
 }
 
+/// Begins the products of a stage, whose operands the descriptors tell; `keep`: adds them to the sums.
+template <class Type>
+__device__ __forceinline__ void multiply_stage(float (&sums)[Tile::n / 2], uint64 a, uint64 b, bool keep,
+                                               Type type) {
+  // how far the k of an instruction is, in the descriptor's units: 32 bytes, or 16 rows
+  constexpr int kNextA = (Config::kAKMajor ? 32 : 16 * 128) >> 4,
+                kNextB = (Config::kBKMajor ? 32 : 16 * 128) >> 4;
+  products_fence();
+#pragma unroll
+  for (int part = 0; part < kLine / 32; ++part)
+    group_multiply_add<!Config::kAKMajor, !Config::kBKMajor>(sums, a + part * kNextA, b + part * kNextB,
+                                                             keep || part > 0, type);
+  products_commit();
+}
+/// Of 8-bit floats it ends them too: sums of the stage, 128 columns at a time, are added up. The other
+/// warpgroup multiplies in the meantime.
+template <bool A, bool B>
+__device__ __forceinline__ void multiply_stage(float (&sums)[Tile::n / 2], uint64 a, uint64 b, bool,
+                                               float8_pair<A, B> type) {
+  constexpr int kCount = 64, kColumns = 2 * kCount * kLine >> 4;  // of sums; in the descriptor's units
+#pragma unroll
+  for (int first = 0; first < Tile::n / 2; first += kCount) {
+    float stage[kCount];
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) forget(stage[i]);
+    products_fence();
+#pragma unroll
+    for (int part = 0; part < kLine / 32; ++part)
+      group_multiply_add<0, 0>(stage, a + part * 2, b + first / kCount * kColumns + part * 2, part > 0, type);
+    products_commit();
+    products_wait<0>();
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) sums[first + i] += stage[i];
+  }
+}
+
 __device__ __forceinline__ void consume(const Args& args, const Stages& stages, int rank) {
   const int group = threadIdx.x / 128 - 1, lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
   const int steps = steps_of<Args, Config::kWindows>(args);
@@ -284,9 +322,6 @@ __device__ __forceinline__ void consume(const Args& args, const Stages& stages, 
       if (lane < Tile::cluster) barrier_arrive(empty, lane);
     }
   };
-  // how far the k of an instruction is, in the descriptor's units: 32 bytes, or 16 rows
-  constexpr int kNextA = (Config::kAKMajor ? 32 : 16 * 128) >> 4,
-                kNextB = (Config::kBKMajor ? 32 : 16 * 128) >> 4;
   // The first warpgroup tells the second once a tile; with fewer steps it could come two tiles before it,
   // which a parity cannot tell from none.
   const int ahead = steps >= Tile::stages ? Tile::ahead : 0;
@@ -298,7 +333,7 @@ __device__ __forceinline__ void consume(const Args& args, const Stages& stages, 
       ahead_parity ^= 1;
     }
     float sums[Tile::n / 2];
-    if (steps == 0) {
+    if (steps == 0 || kElement == 1) {
 #pragma unroll
       for (int i = 0; i < Tile::n / 2; ++i) sums[i] = 0;
     }
@@ -308,20 +343,21 @@ __device__ __forceinline__ void consume(const Args& args, const Stages& stages, 
       const uint32 data = stages.data + turn.stage * kStageBytes;
       const uint64 a = tile_descriptor<Config::kAKMajor>(data + group * kSlab),
                    b = tile_descriptor<Config::kBKMajor>(data + kABytes);
-      products_fence();
-#pragma unroll
-      for (int part = 0; part < kLine / 32; ++part)
-        group_multiply_add<!Config::kAKMajor, !Config::kBKMajor>(sums, a + part * kNextA, b + part * kNextB,
-                                                                 step + part > 0, Element());
-      products_commit();
-      products_wait<1>();
-      if (step > 0) release(before);
+      multiply_stage(sums, a, b, step > 0, Multiply());
+      if constexpr (kElement == 1) {
+        release(turn.stage);
+      } else {
+        products_wait<1>();
+        if (step > 0) release(before);
+      }
       if (group == 0 && step + 1 == ahead && threadIdx.x == 128) barrier_arrive(stages.ahead);
       before = turn.stage;
       turn.next();
     }
-    products_wait<0>();
-    if (steps > 0) release(before);
+    if constexpr (kElement > 1) {
+      products_wait<0>();
+      if (steps > 0) release(before);
+    }
 
     const TilePlace place = walk.place(args, rank);
     const int columns = part_of<Config::kParts>(args, place.p).n;

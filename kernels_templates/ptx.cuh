@@ -5,6 +5,10 @@
 // functions of these names. Needs sm_80 or later. Must not decide anything: no loops, no tile sizes.
 #pragma once
 
+/// What products of 8-bit floats have: the first operand is float8_e5m2, not float8_e4m3fn, and the second.
+template <bool A, bool B>
+struct float8_pair {};
+
 #ifndef KILN_FAKE_DEVICE
 
 /// The block's dynamic shared memory, as an address of the shared window.
@@ -125,6 +129,21 @@ __device__ __forceinline__ void multiply_add(float (&sum)[4], const uint32 (&a)[
       : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
+/// The same of 8-bit floats (sm_89): a (16 × 32) times b (32 × 8). Lane 4 g + q holds of a rows g and g + 8
+/// of columns 4 q to 4 q + 3, then those of 16 columns on, and of b the same rows of column g.
+#define KILN_PRODUCT(A, B, Types)                                                                         \
+  __device__ __forceinline__ void multiply_add(float(&sum)[4], const uint32(&a)[4], uint32 b0, uint32 b1, \
+                                               float8_pair<A, B>) {                                       \
+    asm volatile("mma.sync.aligned.m16n8k32.row.col.f32." Types                                           \
+                 ".f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"                   \
+                 : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])                                 \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));                         \
+  }
+KILN_PRODUCT(false, false, "e4m3.e4m3")
+KILN_PRODUCT(false, true, "e4m3.e5m2")
+KILN_PRODUCT(true, false, "e5m2.e4m3")
+KILN_PRODUCT(true, true, "e5m2.e5m2")
+#undef KILN_PRODUCT
 /// A float of 11 bits, the nearest one; of two the greater in magnitude.
 __device__ __forceinline__ uint32 rounded_to_tf32(uint32 x) {
   uint32 y;

@@ -49,12 +49,14 @@ inline std::vector<Unit> checked_units() {
         units.back().choice.rows = rows;
         units.back().choice.warps = rows == 8 ? 8 : 4;
       }
-  // floats, whose k is contiguous for wgmma
+  // floats, whose k is contiguous for wgmma, and 8-bit floats
   for (std::size_t i = 0, count = units.size(); i < count; ++i) {
     const Unit& u = units[i];
     if (u.choice.kind == ProductKind::Decode || u.element == "f16" || u.a_align == 2) continue;
     if (u.choice.kind == ProductKind::Wgmma && !(u.a_k_major && u.b_k_major)) continue;
     units.push_back(u.with("float"));
+    if (u.a_k_major && u.b_k_major && u.a_align == 16)
+      for (const char* bytes : {"e4m3", "e5m2"}) units.push_back(u.with(bytes));
   }
   return units;
 }
@@ -133,6 +135,13 @@ inline std::vector<std::pair<Unit, Shape>> rated() {
     out.push_back({unit(wgmma, tile, 1, Epilogue::BiasGelu), linear});
     out.push_back({unit(wgmma, tile, 2, Epilogue::SiluTimes), linear});
   }
+  for (const Shape& s : {small, cube, wide, Shape{4112, 3904, 4064}, Shape{16384, 2048, 2048}})
+    for (int tile : {0, 1, 2}) {
+      out.push_back({unit(wgmma, tile).with("e4m3"), s});
+      if (tile == 0) out.push_back({unit(wgmma, tile).with("e5m2"), s});
+    }
+  for (int tile : {0, 1, 2}) out.push_back({unit(wgmma, tile, 1, Epilogue::BiasGelu).with("e4m3"), linear});
+  out.push_back({unit(wgmma, 0, 2, Epilogue::SiluTimes).with("e4m3"), linear});
   const Shape odd{4100, 3900, 4060}, narrow{16384, 320, 1024};
   for (const Shape& s : {small, cube, linear, odd, narrow}) {
     for (int tile : {0, 1, 2}) out.push_back({unit(wgmma, tile).with("float"), s});

@@ -31,12 +31,23 @@ __device__ __forceinline__ unsigned hashed(unsigned x) {
   x ^= x >> 16; x *= 0x7feb352du; x ^= x >> 15; x *= 0x846ca68bu; x ^= x >> 16;
   return x;
 }
-// Element i, of kind 0 bfloat16, 1 float16, 2 float32. Of floats what tensor cores read: of `read` 1 rounded, of
+// Element i, of kind 0 bfloat16, 1 float16, 2 float32, 3 float8_e4m3fn, 4 float8_e5m2. Of floats what tensor cores read: of `read` 1 rounded, of
 // 2 cut to 11 bits; of 0 all.
 __device__ __forceinline__ float element(const void* x, long long i, int kind, int read = 0) {
   if (kind == 2) {
     const unsigned bits = static_cast<const unsigned*>(x)[i];
     return __uint_as_float(read == 0 ? bits : (bits + (read == 1 ? 0x1000u : 0u)) & 0xffffe000u);
+  }
+  if (kind >= 3) {
+    const unsigned short byte = static_cast<const unsigned char*>(x)[i];
+    unsigned pair;
+    if (kind == 3)
+      asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(pair) : "h"(byte));
+    else
+      pair = byte << 8;
+    float y;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"((unsigned short)pair));
+    return y;
   }
   const unsigned short half = static_cast<const unsigned short*>(x)[i];
   if (kind == 0) return __uint_as_float((unsigned)half << 16);
@@ -49,7 +60,11 @@ extern "C" __global__ void fill(void* x, long long n, unsigned seed, int kind) {
     const float u = (float)(int)hashed((unsigned)i ^ hashed(seed + (unsigned)(i >> 32))) * 4.656612873e-10f;
     unsigned short y = (unsigned short)((__float_as_uint(u) + 0x8000u) >> 16);
     if (kind == 1) asm("cvt.rn.f16.f32 %0, %1;" : "=h"(y) : "f"(u));
-    if (kind == 2)
+    if (kind == 3) asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(y) : "f"(0.0f), "f"(u));
+    if (kind == 4) asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(y) : "f"(0.0f), "f"(u));
+    if (kind >= 3)
+      static_cast<unsigned char*>(x)[i] = (unsigned char)y;
+    else if (kind == 2)
       static_cast<float*>(x)[i] = u;
     else
       static_cast<unsigned short*>(x)[i] = y;
@@ -58,7 +73,7 @@ extern "C" __global__ void fill(void* x, long long n, unsigned seed, int kind) {
 extern "C" __global__ void judge(const void* a, const void* b0, const void* b1, const void* bias, const void* d,
                                  int m, int n, int k, int batch,
                                  long long a_m, long long a_k, long long b_n, long long b_k, long long a_batch,
-                                 long long b_batch, long long d_batch, long long d_pitch, int kind, int read,
+                                 long long b_batch, long long d_batch, long long d_pitch, int kind, int b_kind, int read,
                                  int epilogue, long long samples, unsigned* wrong, unsigned* worst) {
   const long long total = (long long)m * n * batch;
   for (long long s = blockIdx.x * 256ll + threadIdx.x; s < samples; s += gridDim.x * 256ll) {
@@ -68,17 +83,17 @@ extern "C" __global__ void judge(const void* a, const void* b0, const void* b1, 
     float x = 0, y = 0, size = 0, other = 0;
     for (int q = 0; q < k; ++q) {
       const float p = element(a, c * a_batch + i * a_m + q * a_k, kind, read);
-      const float r = p * element(b0, c * b_batch + j * b_n + q * b_k, kind, read);
+      const float r = p * element(b0, c * b_batch + j * b_n + q * b_k, b_kind, read);
       x += r;
       size += fabsf(r);
       if (epilogue == 2) {
-        const float t = p * element(b1, c * b_batch + j * b_n + q * b_k, kind, read);
+        const float t = p * element(b1, c * b_batch + j * b_n + q * b_k, b_kind, read);
         y += t;
         other += fabsf(t);
       }
     }
     if (epilogue == 1) {
-      x += element(bias, j, kind);
+      x += element(bias, j, kind >= 3 ? 0 : kind);
       const float u = 1.5957691216057308f * (x + 0.044715f * x * x * x);
       x = x / (1.0f + exp2f(-1.4426950408889634f * u));
     }
@@ -87,9 +102,9 @@ extern "C" __global__ void judge(const void* a, const void* b0, const void* b1, 
       size = 1.1f * size * fabsf(y) + fabsf(silu) * other;
       x = silu * y;
     }
-    const float got = element(d, c * d_batch + i * d_pitch + j, kind);
+    const float got = element(d, c * d_batch + i * d_pitch + j, kind >= 3 ? 0 : kind);
     const float rounded = kind == 2 ? 1e-5f : 0.0045f;
-    const float allowed = fabsf(x) * rounded + size * 2e-6f + 1e-5f;
+    const float allowed = fabsf(x) * rounded + size * (kind >= 3 ? 1.3e-4f : 2e-6f) + 1e-5f;  // 2^-13
     const float error = fabsf(got - x) / allowed;
     if (!(error <= 1.0f)) atomicAdd(wrong, 1u);
     atomicMax(worst, __float_as_uint(error == error ? error : 1e30f));
@@ -147,7 +162,11 @@ int sms() {
 }
 
 /// How the helper kernels call an element type.
-int kind_of(const Unit& unit) { return unit.element == "bf16" ? 0 : unit.element == "f16" ? 1 : 2; }
+int kind_of(const std::string& element) {
+  static const std::string kKinds[] = {"bf16", "f16", "float", "e4m3", "e5m2"};
+  return static_cast<int>(std::find(std::begin(kKinds), std::end(kKinds), element) - std::begin(kKinds));
+}
+int kind_of_b(const Unit& unit) { return unit.bytes() == 1 ? 3 : kind_of(unit.element); }
 /// Which bits of its elements a unit multiplies.
 int read_by(const Unit& unit) {
   return unit.element != "float" ? 0 : unit.choice.kind == ProductKind::Wgmma ? 2 : 1;
@@ -162,10 +181,13 @@ CUtensorMap tensor_map(CUdeviceptr at, std::int64_t inner, std::int64_t outer, s
                                 static_cast<cuuint64_t>(batch_stride * bytes)};
   const cuuint32_t box[] = {static_cast<cuuint32_t>(128 / bytes), static_cast<cuuint32_t>(box_outer), 1},
                    steps[] = {1, 1, 1};
-  CHECKED(cuTensorMapEncodeTiled(
-      &map, bytes == 4 ? CU_TENSOR_MAP_DATA_TYPE_UINT32 : CU_TENSOR_MAP_DATA_TYPE_UINT16, 3,
-      reinterpret_cast<void*>(at), dims, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
-      CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE));
+  CHECKED(cuTensorMapEncodeTiled(&map,
+                                 bytes == 4   ? CU_TENSOR_MAP_DATA_TYPE_UINT32
+                                 : bytes == 2 ? CU_TENSOR_MAP_DATA_TYPE_UINT16
+                                              : CU_TENSOR_MAP_DATA_TYPE_UINT8,
+                                 3, reinterpret_cast<void*>(at), dims, strides, box, steps,
+                                 CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                                 CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE));
   return map;
 }
 
@@ -188,12 +210,12 @@ class Problem {
                      unit.a_k_major ? 1 : a_pitch_,
                      unit.b_k_major ? b_pitch_ : 1,
                      unit.b_k_major ? 1 : b_pitch_};
-    a_ = filled(args_.a_batch * batch + shift, 1);
+    a_ = filled(args_.a_batch * batch + shift, 1, kind_of(unit.element));
     for (int c = 0; c < copies; ++c)
       for (int p = 0; p < unit.choice.products; ++p)
-        b_.push_back(filled(args_.b_batch * batch + shift, 2 + p));
-    bias_ = filled(n, 9);
-    d_ = std::make_unique<Buffer>((args_.d_batch * batch + 4096) * unit.bytes());
+        b_.push_back(filled(args_.b_batch * batch + shift, 2 + p, kind_of_b(unit)));
+    bias_ = filled(n, 9, kind_of(unit.result()));
+    d_ = std::make_unique<Buffer>((args_.d_batch * batch + 4096) * unit.result_bytes());
     args_.a = a_->at() + unit.bytes() * shift;
     args_.bias = bias_->at();
     args_.d = d_->at();
@@ -250,11 +272,12 @@ class Problem {
                     samples = std::min<long long>(total, most);
     launch(helpers_.judge, 1056, args_.a, args_.b[0], args_.b[1], args_.bias, args_.d, e.m, e.n, e.k, e.batch,
            e.a_m, e.a_k, e.b_n, e.b_k, args_.a_batch, args_.b_batch, args_.d_batch, args_.d_pitch,
-           kind_of(unit_), read_by(unit_), static_cast<int>(unit_.epilogue), samples, out.at(), out.at() + 4);
+           kind_of(unit_.element), kind_of_b(unit_), read_by(unit_), static_cast<int>(unit_.epilogue),
+           samples, out.at(), out.at() + 4);
     if (e.n != args_.d_pitch)
       launch(helpers_.untouched, 1056, args_.d, static_cast<long long>(e.m) * e.batch,
-             static_cast<long long>(e.n) * (unit_.bytes() / 2),
-             static_cast<long long>(args_.d_pitch) * (unit_.bytes() / 2), out.at());
+             static_cast<long long>(e.n) * (unit_.result_bytes() / 2),
+             static_cast<long long>(args_.d_pitch) * (unit_.result_bytes() / 2), out.at());
     unsigned read[2];
     CHECKED(cuMemcpyDtoH(read, out.at(), 8));
     std::memcpy(&worst, &read[1], 4);
@@ -268,9 +291,9 @@ class Problem {
   std::int64_t b_pitch() const { return b_pitch_; }
 
  private:
-  std::unique_ptr<Buffer> filled(std::int64_t n, unsigned seed) const {
-    auto x = std::make_unique<Buffer>(std::max<std::int64_t>(n, 8) * unit_.bytes() + 512);
-    launch(helpers_.fill, 1056, x->at(), static_cast<long long>(n), seed, kind_of(unit_));
+  std::unique_ptr<Buffer> filled(std::int64_t n, unsigned seed, int kind) const {
+    auto x = std::make_unique<Buffer>(std::max<std::int64_t>(n, 8) * 4 + 512);
+    launch(helpers_.fill, 1056, x->at(), static_cast<long long>(n), seed, kind);
     return x;
   }
 
@@ -291,8 +314,9 @@ class Library {
   Library(const Problem& problem, Epilogue epilogue) : problem_(problem), workspace_(64 << 20) {
     const Unit& unit = problem.unit();
     const Shape& s = problem.shape();
-    static constexpr cudaDataType kTypes[] = {CUDA_R_16BF, CUDA_R_16F, CUDA_R_32F};
-    const cudaDataType type = kTypes[kind_of(unit)];
+    static constexpr cudaDataType kTypes[] = {CUDA_R_16BF, CUDA_R_16F, CUDA_R_32F, CUDA_R_8F_E4M3,
+                                              CUDA_R_8F_E5M2};
+    const cudaDataType type = kTypes[kind_of(unit.element)], b_type = kTypes[kind_of_b(unit)];
     static cublasLtHandle_t handle = [] {
       cublasLtHandle_t made_handle;
       CHECKED(cublasLtCreate(&made_handle));
@@ -312,9 +336,9 @@ class Library {
       CHECKED(cublasLtMatmulDescSetAttribute(desc_, CUBLASLT_MATMUL_DESC_EPILOGUE, &kind, sizeof kind));
       CHECKED(cublasLtMatmulDescSetAttribute(desc_, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias));
     }
-    layout(b_, type, unit.b_k_major ? s.k : s.n, unit.b_k_major ? s.n : s.k, problem.b_pitch());
+    layout(b_, b_type, unit.b_k_major ? s.k : s.n, unit.b_k_major ? s.n : s.k, problem.b_pitch());
     layout(a_, type, unit.a_k_major ? s.k : s.m, unit.a_k_major ? s.m : s.k, problem.a_pitch());
-    layout(d_, type, s.n, s.m, problem.args().d_pitch);
+    layout(d_, kTypes[kind_of(unit.result())], s.n, s.m, problem.args().d_pitch);
     cublasLtMatmulPreference_t preference;
     CHECKED(cublasLtMatmulPreferenceCreate(&preference));
     const std::size_t bytes = workspace_.bytes();
@@ -407,8 +431,8 @@ int check_all(const std::string& only) {
 void rates(const std::string& only) {
   const Helpers helpers;
   Kernels kernels;
-  std::printf("%-34s %-20s %9s %9s %7s %7s %8s\n", "template", "m x n x k", "us", "Lt us", "TFLOP/s", "of Lt",
-              "checked");
+  std::printf("%-34s %-20s %9s %9s %7s %7s %8s %9s\n", "template", "m x n x k", "us", "Lt us", "TFLOP/s",
+              "of Lt", "checked", "tolerance");
   for (const auto& [unit, shape] : rated()) {
     if (unit.name().find(only) == std::string::npos) continue;
     const CUfunction f = kernels(unit);
@@ -431,8 +455,9 @@ void rates(const std::string& only) {
     const double us = median(ours), lt = median(theirs) * unit.choice.products;
     char size[64];
     std::snprintf(size, sizeof size, "%dx%dx%d", shape.m, shape.n, shape.k);
-    std::printf("%-34s %-20s %9.1f %9.1f %7.1f %6.1f%% %8s\n", unit.name().c_str(), size, us, lt,
-                flops * unit.choice.products / us / 1e6, 100 * lt / us, wrong == 0 ? "right" : "WRONG");
+    std::printf("%-34s %-20s %9.1f %9.1f %7.1f %6.1f%% %8s %9.2f\n", unit.name().c_str(), size, us, lt,
+                flops * unit.choice.products / us / 1e6, 100 * lt / us, wrong == 0 ? "right" : "WRONG",
+                worst);
     std::fflush(stdout);
   }
 }

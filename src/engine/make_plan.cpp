@@ -12,6 +12,7 @@
 #include "ir/custom.h"
 #include "ir/layout.h"
 #include "plan/joined_halves.h"
+#include "plan/multiply_bytes.h"
 #include "plan/partner_columns.h"
 #include "plan/place_results.h"
 #include "plan/shared_inputs.h"
@@ -139,6 +140,8 @@ transform::Wishes wishes(const schedule::Target& target, Device device) {
   constexpr int kAmpere = 80;
   if (target.gpu && target.architecture >= kAmpere && target.templates >= schedule::Target::Templates::Few)
     w.turns_windows = [&target](ir::Graph& g) { return plan::turn_windows(g, target); };
+  if (plan::multiplies_float8(target))
+    w.multiplies_bytes = [&target](ir::Graph& g) { return plan::multiply_bytes(g, target); };
   if (target.gpu && target.attentions) {
     w.places_results = plan::place_results;
     w.keys = transform::KeyCosts{.blocks = target.threads, .small_blocks = 8 * target.threads};

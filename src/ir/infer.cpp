@@ -285,7 +285,9 @@ class Inference {
     if (y.size() != r || in_[0].dtype != in_[1].dtype) return "has operands of another rank or dtype";
     if (!equal(x.first(r - 2), y.first(r - 2))) return "has other batch extents";
     if (x[r - 1] != y[r - 2]) return "has other extents";
-    return result(in_[0].dtype, dims_with(x, r - 1, y[r - 1]));
+    // bytes that are 8-bit floats give halves: ir/float8_product.h
+    const bool halves = in_[0].dtype == DType::UInt8 && stated_.dtype && is_half(*stated_.dtype);
+    return result(halves ? *stated_.dtype : in_[0].dtype, dims_with(x, r - 1, y[r - 1]));
   }
 
   Op op_;

@@ -437,6 +437,7 @@ class RegionLowering : private Roles {
   E product_value(const Entry& e);
   void build_product(), build_template();
   std::vector<NodeId> products() const;
+  DType stored_element() const;
   ProductOperand second_operand(kernel::Template& t, NodeId product);
   ProductOperand product_operand(NodeId id), window_operand();
   kernel::Hook matrix_hook(const char* name, const ProductOperand& operand, E batch, E part);

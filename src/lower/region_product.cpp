@@ -7,6 +7,7 @@
 //   registers
 //
 // Invariant: nothing of a batch, row or column reaches an expression but through those parameters.
+#include "ir/float8_product.h"
 #include "ir/layout.h"
 #include "lower/region_lowering.h"
 #include "lower/region_product_windows.h"
@@ -116,6 +117,9 @@ void RegionLowering::choose_product() {
   }
   s_.form = Form::Product;
 }
+
+/// The dtype of the operands: the product's, or that of bytes.
+DType RegionLowering::stored_element() const { return g_[g_[product_].in[0]].dtype; }
 
 /// The sum at hand, as the product's value.
 E RegionLowering::product_value(const Entry& e) {
@@ -252,7 +256,7 @@ std::optional<device::TiledBuffer> RegionLowering::tiled(const ProductOperand& o
   const std::size_t rank = s.size();
   const std::int64_t of_rows = s[rows_last ? rank - 1 : rank - 2], of_k = s[rows_last ? rank - 2 : rank - 1];
   const std::int64_t inner = k_major ? of_k : of_rows, outer = k_major ? of_rows : of_k;
-  if (inner != 1 || outer < 1 || outer * size_of(g_[product_].dtype) % kMapUnit != 0 ||
+  if (inner != 1 || outer < 1 || outer * size_of(stored_element()) % kMapUnit != 0 ||
       operand.alignment % kMapUnit != 0 || k == 0)
     return std::nullopt;
   const ir::Dims dims = g_[product_].dims;
@@ -266,7 +270,7 @@ std::optional<device::TiledBuffer> RegionLowering::tiled(const ProductOperand& o
     inside *= dims[a];
   }
   if (step < 0) return std::nullopt;
-  device::TiledBuffer t{operand.buffer, g_[product_].dtype, 3, {}, {}, {1, 1, 1, 1, 1}};
+  device::TiledBuffer t{operand.buffer, stored_element(), 3, {}, {}, {1, 1, 1, 1, 1}};
   t.dims[0] = k_major ? k : rows;
   t.dims[1] = k_major ? rows : k;
   t.dims[2] = step == 0 ? 1 : batches;
@@ -343,7 +347,8 @@ void RegionLowering::choose_main_loop(kernel::Template& t, const ProductOperand&
                                       std::span<const ProductOperand> all, std::int64_t batches,
                                       std::int64_t m) {
   constexpr int kHopper = 90, kAmpere = 80, kFewRows = 16, kLeastTile = 64;
-  if (!target_.on_tensor_cores(t.element) || target_.architecture < kAmpere) return;
+  const bool bytes_of_floats = ir::multiplies_float8(g_[product_]);
+  if ((!bytes_of_floats && !target_.on_tensor_cores(t.element)) || target_.architecture < kAmpere) return;
   const ProductOperand& b = all.front();
   const ir::Dims dims = g_[product_].dims;
   const std::size_t rank = dims.size();
@@ -398,6 +403,10 @@ void RegionLowering::choose_main_loop(kernel::Template& t, const ProductOperand&
               {"kBatched", 0, true},
               {"kWindows", 0},
               {"kWindowAxes", 1}};
+  if (bytes_of_floats) {
+    t.config.push_back({"kAE5M2", ir::is_e5m2(g_[product_], 0), true});
+    t.config.push_back({"kBE5M2", ir::is_e5m2(g_[product_], 1), true});
+  }
   if (t.name == "product_decode")
     add_decode_constants(t, b, m, tiles(kFewRows, kLeastTile / (tile == 1 ? 1 : tile == 3 ? 4 : 2)));
 }
@@ -444,7 +453,8 @@ void RegionLowering::build_template() {
   const E batch = size(kGivenBatch, 0);
   std::int64_t batches = 1, m = product.dims[rank - 2];
   for (std::size_t axis = 0; axis + 2 < rank; ++axis) batches *= product.dims[axis];
-  kernel::Template t{"product_plain", product.dtype, {{"kWidth", s_.lanes}}, {}};
+  const DType element = ir::multiplies_float8(product) ? DType::Float8E4M3FN : product.dtype;
+  kernel::Template t{"product_plain", element, {{"kWidth", s_.lanes}}, {}};
   ProductOperand a = windows_ && windows_->operand == 0 ? window_operand() : product_operand(product.in[0]);
   // Few rows of each of a batch are those of one matrix, so that the other one is read once.
   const bool one_matrix = batches > 1 && plan::reads_operand_once(g_, product_);
@@ -536,7 +546,7 @@ void RegionLowering::take_part(Lowered part) {
   k_.threads.narrow &= part.kernel.threads.narrow;
   out_.grid += part.grid;
   out_.work += part.work;
-  out_.bytes -= g_[g_[product_].in[0]].numel * size_of(g_[product_].dtype);
+  out_.bytes -= g_[g_[product_].in[0]].numel * size_of(stored_element());
 }
 
 bool shares_launch(const plan::Graph& graph, const plan::Regions& regions, const plan::Region& region,

@@ -7,6 +7,7 @@
 // (schedule::Target::epilogues) refuses all of them.
 //
 // Terminates: each merge removes a region.
+#include "ir/float8_product.h"
 #include "plan/fuser.h"
 #include "plan/made_operands.h"
 #include "plan/shared_inputs.h"
@@ -47,7 +48,7 @@ void Fuser::join_products() {
 bool Fuser::takes_epilogue(const Group& product) const {
   if (t_.epilogues) return true;
   if (product.points >= kMostPoints) return false;
-  if (windows_.contains(product.root_node)) return true;
+  if (windows_.contains(product.root_node) || ir::multiplies_float8(g_[product.root_node])) return true;
   switch (t_.templates) {
     case schedule::Target::Templates::None: return false;
     case schedule::Target::Templates::Integers: return !is_float(g_[product.root_node].dtype);

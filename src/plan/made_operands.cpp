@@ -83,12 +83,12 @@ bool lie_alike(const Graph& g, NodeId operand, NodeId other) {
   return std::ranges::equal(g[operand].dims, g[other].dims) && a.strides == b.strides;
 }
 
-bool suits_copy_engine(const Graph& g, const schedule::Target& target, NodeId product) {
-  const ir::GraphNode& p = g[product];
+bool suits_copy_engine(const Graph& g, const schedule::Target& target, const ir::GraphNode& p) {
   const std::size_t rank = p.dims.size();
   if (!target.on_tensor_cores(p.dtype) || rank < 2 || g[p.in[0]].dims.back() == 0) return false;
+  const bool halves = is_half(g[p.in[0]].dtype);
   const auto suits = [&](NodeId in, std::size_t k, std::size_t line) {
-    if (!begins_at_units(g, in, k) && !(is_half(p.dtype) && begins_at_units(g, in, line))) return false;
+    if (!begins_at_units(g, in, k) && !(halves && begins_at_units(g, in, line))) return false;
     const std::vector<std::int64_t> strides = memory_of(g, in).strides;
     std::int64_t step = 0, inside = 1;  // from a matrix of the batch to the next
     for (std::size_t axis = rank - 2; axis-- > 0;) {

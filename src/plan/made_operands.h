@@ -27,9 +27,9 @@ bool reads_operand_once(const Graph& graph, NodeId product);
 bool lie_alike(const Graph& graph, NodeId operand, NodeId other);
 
 /// Whether both operands of a product of tensor cores are stacks of matrices that a copy engine reads by
-/// tiles: one axis of each is adjacent (of float32 that of the sum), everything else begins at multiples of
-/// 16 bytes.
-bool suits_copy_engine(const Graph& graph, const schedule::Target& target, NodeId product);
+/// tiles: one axis of each is adjacent (that of the sum, but of halves), everything else begins at multiples
+/// of 16 bytes.
+bool suits_copy_engine(const Graph& graph, const schedule::Target& target, const ir::GraphNode& product);
 
 /// What a product is to make of its second operand: the region whose one output that is, and its lines along
 /// the axis whose elements are adjacent in the output's memory.

@@ -1,5 +1,6 @@
 #include "plan/partner_columns.h"
 
+#include "ir/float8_product.h"
 #include "plan/fuse.h"
 #include "plan/made_operands.h"
 #include "plan/shared_inputs.h"
@@ -89,7 +90,8 @@ class Joiner {
   /// Whether a main loop takes the product, and is about as fast as the library.
   bool suits(NodeId product) const {
     constexpr std::int64_t kTileN = 256;
-    return !regions_.windows.contains(product) && suits_copy_engine(g_, target_, product) &&
+    return !regions_.windows.contains(product) && !ir::multiplies_float8(g_[product]) &&
+           suits_copy_engine(g_, target_, g_[product]) &&
            fills_turns(g_, target_, product, columns_.at(g_[product].in[0]), kTileN);
   }
 

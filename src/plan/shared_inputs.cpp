@@ -1,5 +1,6 @@
 #include "plan/shared_inputs.h"
 
+#include "ir/float8_product.h"
 #include "plan/fuse.h"
 #include "plan/made_operands.h"
 
@@ -73,10 +74,10 @@ bool are_side_by_side(const Graph& g, const schedule::Target& target, NodeId pro
   if (!target.gpu || product == other || p.in[0] != q.in[0] || p.dtype != q.dtype ||
       !target.on_tensor_cores(p.dtype) || !std::ranges::equal(p.dims, q.dims) || p.numel == 0)
     return false;
+  if (ir::multiplies_float8(p) || ir::multiplies_float8(q)) return false;  // whose tiles have few columns
   if (!lie_alike(g, p.in[1], q.in[1])) return false;
   if (is_few(g, product) && is_few(g, other)) return true;
-  return target.architecture == kHopper && suits_copy_engine(g, target, product) &&
-         suits_copy_engine(g, target, other);
+  return target.architecture == kHopper && suits_copy_engine(g, target, p) && suits_copy_engine(g, target, q);
 }
 
 bool fills_turns(const Graph& g, const schedule::Target& target, NodeId product, std::int64_t columns,
@@ -132,7 +133,7 @@ void share_launches(const Graph& g, const schedule::Target& target, Regions& reg
   for (std::size_t r = 0; r < regions.regions.size() && !partners.empty(); ++r) {
     const NodeId product = lone_product(g, regions.regions[r]);
     if (product == ir::kNoNode || !partners.contains(g[product].in[0]) || regions.windows.contains(product) ||
-        is_few(g, product) || !suits_copy_engine(g, target, product))
+        is_few(g, product) || !suits_copy_engine(g, target, g[product]))
       continue;
     std::vector<std::size_t>& list = readers[g[product].in[0]];
     list.insert(std::ranges::upper_bound(list, r), r);

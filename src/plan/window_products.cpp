@@ -42,7 +42,8 @@ bool has_usual_extents(const WindowView& v, std::int64_t spared) {
 /// Whether an operand may be windows at all.
 bool may_have_windows(const Graph& g, NodeId id) {
   const ir::GraphNode& n = g[id];
-  return n.op == ir::Op::matmul && is_float(n.dtype) && n.numel > 0 && !reads_operand_once(g, id);
+  return n.op == ir::Op::matmul && is_float(n.dtype) && g[n.in[0]].dtype == n.dtype && n.numel > 0 &&
+         !reads_operand_once(g, id);
 }
 std::int64_t points_of(const Graph& g, NodeId id, std::size_t which) {
   const ir::Dims dims = g[id].dims;

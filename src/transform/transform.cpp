@@ -124,6 +124,10 @@ void transform_for_target(Transformed& t, const Wishes& wishes) {
     follow(t, dce(t.graph));
   }
   if (wishes.scans) follow(t, split_scans(t.graph, *wishes.scans));
+  if (wishes.multiplies_bytes) {
+    follow(t, wishes.multiplies_bytes(t.graph));
+    follow(t, dce(t.graph));
+  }
 }
 
 }  // namespace

@@ -57,15 +57,16 @@ struct Wishes {
   bool shares_reductions = false;            // Pre: reductions. See share_reductions.h
   std::int64_t arranges = 0;   // results side by side from which on operands of pairs are arranged; 0: never
   bool aligns_orders = false;  // of operands of reductions, see align_orders.h
-  bool reduces_in_order = false;                         // of memory, see reduce_in_order.h
-  bool extremes = false;                                 // in place of sorts, see take_extremes.h, …
-  SecondCosts seconds;                                   // … of two elements, too
-  bool narrow_indices = false;                           // of scatters, see narrow_indices.h
-  std::function<Renumbering(ir::Graph&)> turns_windows;  // of products, see plan/turn_windows.h
-  Renumbering (*places_results)(ir::Graph&) = nullptr;   // of attentions, see plan/place_results.h
-  std::optional<ScanCosts> scans;                        // likewise, see split_scans.h
-  std::optional<KeyCosts> keys;                          // of attentions, see split_keys.h
-  std::optional<PatternTarget> patterns;                 // of the program, see user_patterns.h
+  bool reduces_in_order = false;                            // of memory, see reduce_in_order.h
+  bool extremes = false;                                    // in place of sorts, see take_extremes.h, …
+  SecondCosts seconds;                                      // … of two elements, too
+  bool narrow_indices = false;                              // of scatters, see narrow_indices.h
+  std::function<Renumbering(ir::Graph&)> turns_windows;     // of products, see plan/turn_windows.h
+  std::function<Renumbering(ir::Graph&)> multiplies_bytes;  // see plan/multiply_bytes.h
+  Renumbering (*places_results)(ir::Graph&) = nullptr;      // of attentions, see plan/place_results.h
+  std::optional<ScanCosts> scans;                           // likewise, see split_scans.h
+  std::optional<KeyCosts> keys;                             // of attentions, see split_keys.h
+  std::optional<PatternTarget> patterns;                    // of the program, see user_patterns.h
 };
 
 /// All passes in order. A root may become a leaf, a constant, or the same node as another root.

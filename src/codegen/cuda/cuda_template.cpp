@@ -174,15 +174,16 @@ const std::vector<TemplateText>& all_templates() {
 
 /// Types that sums of products are made in.
 const char* sum_type(DType element) {
-  if (is_half(element) || element == DType::Float32) return "float";
+  if (is_half(element) || is_only_stored(element) || element == DType::Float32) return "float";
   if (element == DType::Float64) return "double";
   return size_of(element) == 8 ? "uint64" : "uint32";
 }
 
 std::string config_of(const Template& t) {
-  std::string out = cat(
-      "struct Config {\ntypedef ", cuda_memory_type(t.element), " Element;\ntypedef ", sum_type(t.element),
-      " Sum;\nstatic constexpr bool kTruth = ", is_bool(t.element) ? "true" : "false", ";\n");
+  std::string out =
+      cat("struct Config {\ntypedef ", is_only_stored(t.element) ? "uint8" : cuda_memory_type(t.element),
+          " Element;\ntypedef ", sum_type(t.element),
+          " Sum;\nstatic constexpr bool kTruth = ", is_bool(t.element) ? "true" : "false", ";\n");
   for (const kernel::Constant& c : t.config)
     out += cat("static constexpr ", c.truth ? "bool " : "int ", c.name, " = ", c.value, ";\n");
   return out + "};\n";

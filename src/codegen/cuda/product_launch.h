@@ -20,7 +20,7 @@ enum class ProductKind : std::uint8_t { Mma, Wgmma, Decode, Fma };
 /// made of one in memory: 1, or 2 (classes 3 and 4, which is as 3 of 32 columns). `rows`, `warps`,
 /// `warps_per_sm`: of Decode, 8 or 16 rows, warps of a block, and those of a multiprocessor, which share its
 /// memory. `windows`: an operand is windows (Mma and Wgmma, one product). `fma`: of Fma, whose tiles are the
-/// planner's. `bytes`: of an element (Mma and Wgmma), 2 or 4; a stage has as many bytes of either.
+/// planner's. `bytes`: of an element (Mma and Wgmma), 1, 2 or 4; a stage has as many bytes of any.
 struct ProductChoice {
   ProductKind kind = ProductKind::Mma;
   int tile = 0;

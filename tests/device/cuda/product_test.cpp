@@ -113,6 +113,13 @@ TEST_F(ProductTemplates, EveryTileClassIsThatOfTheTable) {
   }
 }
 
+TEST_F(ProductTemplates, FloatsOfEightBitsHaveSumsOfStages) {
+  for (const char* element : {"e4m3", "e5m2"})
+    for (const int products : {1, 2})
+      expect_clean(unit_of(ProductKind::Wgmma, 2, products).with(element), {9, 0, true});
+  expect_clean(unit_of(ProductKind::Mma, 1).with("e4m3"), {8, 9});
+}
+
 TEST_F(ProductTemplates, FloatsLieInAnyOrderAndAtAnyPlaces) {
   for (int layout = 0; layout < 4; ++layout)
     for (const int align : {16, 8, 4}) {
@@ -166,10 +173,11 @@ TEST_F(ProductTemplates, EitherOperandMayBeWindows) {
 
 // ---- what they compute -----------------------------------------------------------------------------------
 
-/// An array's elements, as bits: bfloat16 or float32.
+/// An array's elements, as bits: bfloat16, float32, or 8-bit floats.
 struct Elements {
   std::vector<std::uint32_t> bits;
   int bytes = 2;
+  bool e5m2 = false;  // of one byte, not e4m3
 
   std::vector<std::uint8_t> packed() const {
     std::vector<std::uint8_t> out(bits.size() * static_cast<std::size_t>(bytes));
@@ -179,11 +187,18 @@ struct Elements {
     return out;
   }
   float operator[](std::int64_t i) const {
+    if (bytes == 1) {  // normal numbers
+      const int mantissa = e5m2 ? 2 : 3, bias = e5m2 ? 15 : 7;
+      const auto x = static_cast<int>(bits[static_cast<std::size_t>(i)]), one = 1 << mantissa;
+      const auto size =
+          static_cast<float>(std::ldexp(one + x % one, (x % 128 >> mantissa) - bias - mantissa));
+      return x < 128 ? size : -size;
+    }
     return std::bit_cast<float>(bits[static_cast<std::size_t>(i)] << (32 - 8 * bytes));
   }
   /// What tensor cores multiply: of a float 11 bits, the nearest.
   float read(std::int64_t i) const {
-    if (bytes == 2) return (*this)[i];
+    if (bytes < 4) return (*this)[i];
     return std::bit_cast<float>((bits[static_cast<std::size_t>(i)] + 0x1000) & ~std::uint32_t{0x1fff});
   }
 };
@@ -227,18 +242,22 @@ class ProductLoops : public testing::Test {
                     unit.b_k_major ? b_pitch : 1,
                     unit.b_k_major ? 1 : b_pitch};
     std::mt19937 random(static_cast<unsigned>(m + 7 * n + 13 * k));
-    const int bytes = unit.bytes();
-    const auto drawn = [&](std::int64_t count) {
+    const int bytes = unit.result_bytes(), of = unit.bytes();
+    const auto drawn = [&](std::int64_t count, int element, bool e5m2 = false) {
       Elements x{std::vector<std::uint32_t>(static_cast<std::size_t>(std::max<std::int64_t>(count, 1))),
-                 bytes};
+                 element, e5m2};
       for (auto& e : x.bits) {
-        e = static_cast<std::uint32_t>(0x3c00 + random() % 0x400 + (random() % 2) * 0x8000);
-        if (bytes == 4) e = e << 16 | static_cast<std::uint32_t>(random() % 0x10000);
+        const auto sign = static_cast<std::uint32_t>(random() % 2);
+        e = static_cast<std::uint32_t>(random());
+        e = element == 1   ? 0x38 | e % 8 | sign << 7
+            : element == 2 ? 0x3c00 + e % 0x400 + sign * 0x8000
+                           : 0x3c000000 + e % 0x4000000 + (sign << 31);
       }
       return x;
     };
-    const auto a = drawn(args.a_batch * batch), b0 = drawn(args.b_batch * batch),
-               b1 = drawn(args.b_batch * batch), bias = drawn(n);
+    const Elements a = drawn(args.a_batch * batch, of, unit.element == "e5m2"),
+                   b0 = drawn(args.b_batch * batch, of), b1 = drawn(args.b_batch * batch, of),
+                   bias = drawn(n, bytes);
     const std::uint32_t poisoned = bytes == 2 ? 0x7fc1 : 0x7fc10001;
     const Elements poison{
         std::vector<std::uint32_t>(static_cast<std::size_t>(args.d_batch * batch + 8), poisoned), bytes};
@@ -367,6 +386,19 @@ TEST_F(ProductLoops, MmaHasEpiloguesAndTilesOfFloats) {
     unit.b_k_major = tile == 1;
     expect_product(unit, {100, 136, 68});
   }
+}
+
+TEST_F(ProductLoops, MmaMultipliesFloatsOfEightBits) {
+  for (const char* element : {"e4m3", "e5m2"})
+    for (int tile = 0; tile < 3; ++tile) {
+      const Unit unit = unit_of(ProductKind::Mma, tile).with(element);
+      for (const Shape& shape : {Shape{64, 64, 64}, {65, 70, 112, 2}, {10, 130, 16}, {33, 40, 176, 2, 16}})
+        expect_product(unit, shape);
+    }
+  Unit unit = unit_of(ProductKind::Mma, 2).with("e4m3");
+  unit.epilogue = Epilogue::BiasGelu;
+  expect_product(unit, {70, 72, 48});
+  expect_product(unit_of(ProductKind::Mma, 2, 2).with("e4m3"), {70, 72, 48});
 }
 
 TEST_F(ProductLoops, DecodeReadsEitherAxisOnce) {

@@ -15,14 +15,17 @@ enum class Epilogue { Store, BiasGelu, SiluTimes };
 
 struct Unit {
   codegen::ProductChoice choice;
-  std::string element = "bf16";  // or f16; float but of Decode
+  /// Or f16; but of Decode float; of Mma and Wgmma e4m3, both operands, or e5m2, the first one beside e4m3.
+  std::string element = "bf16";
   bool a_k_major = true, b_k_major = true;
   int a_align = 16, b_align = 16;
   int width = 8;
   Epilogue epilogue = Epilogue::Store;
   int windows = 0, window_axes = 2;  // an operand is windows, to compile: 1 or 2, along so many axes
 
-  int bytes() const { return element == "float" ? 4 : 2; }  // of an element
+  int bytes() const { return element == "float" ? 4 : element[0] == 'e' ? 1 : 2; }  // of an element
+  std::string result() const { return bytes() == 1 ? "bf16" : element; }
+  int result_bytes() const { return bytes() == 1 ? 2 : bytes(); }
 
   /// The unit of another element.
   Unit with(const char* of) const {
@@ -61,8 +64,8 @@ struct alignas(64) Args {
   WINDOWS
   const Config::Element* a;
   const Config::Element* b[2];
-  Config::Element* d;
-  const Config::Element* bias;
+  Config::Result* d;
+  const Config::Result* bias;
   int64 a_batch, b_batch, d_batch, d_pitch;
   TensorMap a_map, b_map[2];
 };
@@ -140,7 +143,9 @@ inline std::string source(const Unit& unit) {
   std::string out = "#define KILN_TRAP_LATE\n";
   out += std::string(texts::types) + texts::memory + texts::ptx + texts::product + texts::product_windows +
          texts::hopper;
-  out += "struct Config {\n  typedef " + unit.element + " Element;\n";
+  out += "struct Config {\n  typedef " + (unit.bytes() == 1 ? "uint8" : unit.element) + " Element;\n";
+  out += "  typedef " + unit.result() +
+         " Result;\n  static constexpr bool kAE5M2 = " + flag(unit.element == "e5m2") + ", kBE5M2 = false;\n";
   out += "  static constexpr int kProducts = " + number(unit.choice.products) +
          ", kTile = " + number(unit.choice.tile) + ", kAAlign = " + number(unit.a_align) +
          ", kBAlign = " + number(unit.b_align) + ", kWidth = " + number(unit.width) +
@@ -165,11 +170,11 @@ inline std::string source(const Unit& unit) {
       "__device__ __forceinline__ void epilogue(const Args& args, int, int b, int m, int n, int left,\n"
       "                                         const float (&acc)[Config::kProducts][Config::kWidth]) {\n";
   if (unit.epilogue == Epilogue::BiasGelu)
-    out += "  const vec<Config::Element, Config::kWidth> bias = load<Config::kWidth>(args.bias + n, left);\n";
+    out += "  const vec<Config::Result, Config::kWidth> bias = load<Config::kWidth>(args.bias + n, left);\n";
   out +=
-      "  vec<Config::Element, Config::kWidth> y;\n#pragma unroll\n"
+      "  vec<Config::Result, Config::kWidth> y;\n#pragma unroll\n"
       "  for (int x = 0; x < Config::kWidth; ++x) narrow(y.at[x], FINISH(x));\n"
-      "  Config::Element* const to = args.d + b * args.d_batch + m * args.d_pitch + n;\n";
+      "  Config::Result* const to = args.d + b * args.d_batch + m * args.d_pitch + n;\n";
   // rows that begin anywhere: element by element
   out +=
       "  if (args.d_pitch % Config::kWidth == 0 && args.d_batch % Config::kWidth == 0) {\n"

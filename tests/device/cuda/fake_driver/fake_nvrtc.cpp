@@ -375,6 +375,32 @@ static void multiply_add(float (&sum)[4], const unsigned (&a)[4], unsigned b0, u
                           half_of(4 * (2 * q + e) + k % 8 / 2, 4 + k / 8, k % 2);
   meet(warp, ~0u);
 }
+// An 8-bit float: of 4 or 5 bits of exponent.
+static float float8_of(unsigned char x, bool e5m2) {
+  const int mantissa = e5m2 ? 2 : 3, exponent = x >> mantissa & (e5m2 ? 31 : 15), bias = e5m2 ? 15 : 7;
+  const int fraction = x & ((1 << mantissa) - 1), one = 1 << mantissa;
+  float y = exponent == 0 ? fraction : fraction + one;
+  for (int e = (exponent == 0 ? 1 : exponent) - bias - mantissa; e != 0; e += e < 0 ? 1 : -1) y *= e < 0 ? 0.5f : 2.0f;
+  if (e5m2 ? exponent == 31 : (x & 127) == 127) y = __uint_as_float(e5m2 && fraction == 0 ? 0x7f800000 : 0x7fc00000);
+  return x >> 7 ? -y : y;
+}
+template <template <bool, bool> class Pair, bool A, bool B>
+static void multiply_add(float (&sum)[4], const unsigned (&a)[4], unsigned b0, unsigned b1, Pair<A, B>) {
+  const unsigned me = threadIdx.x, warp = me / 32 * 32, g = me % 32 / 4, q = me % 4;
+  for (int i = 0; i < 4; ++i) fragments[me][i] = a[i];
+  fragments[me][4] = b0;
+  fragments[me][5] = b1;
+  meet(warp, ~0u);
+  const auto byte_of = [&](unsigned lane, int word, int byte) {
+    return (unsigned char)(fragments[warp + lane][word] >> 8 * byte);
+  };
+  for (int h = 0; h < 2; ++h)
+    for (unsigned e = 0; e < 2; ++e)
+      for (unsigned k = 0; k < 32; ++k)
+        sum[2 * h + e] += float8_of(byte_of(4 * g + k % 16 / 4, h + k / 16 * 2, k % 4), A) *
+                          float8_of(byte_of(4 * (2 * q + e) + k % 16 / 4, 4 + k / 16, k % 4), B);
+  meet(warp, ~0u);
+}
 static unsigned rounded_to_tf32(unsigned x) {
   return (x & 0x7f800000u) == 0x7f800000u ? x : (x + 0x1000u) & 0xffffe000u;
 }

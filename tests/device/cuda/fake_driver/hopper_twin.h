@@ -222,12 +222,21 @@ static unsigned element_at(unsigned long long descriptor, bool transposed, unsig
   return permuted(transposed ? start + r / 64 * leading + k / 8 * stride + k % 8 * 128 + r % 64 * 2
                              : start + r / 8 * stride + r % 8 * 128 + k * bytes);
 }
-template <class T> static float value_of(T x) { return to_float(x); }
-static float value_of(float x) { return __uint_as_float(__float_as_uint(x) & 0xffffe000u); }
-template <class T> static float operand_at(unsigned long long descriptor, bool transposed, unsigned r, unsigned k) {
-  T x;
-  std::memcpy(&x, shared_window + element_at(descriptor, transposed, r, k, sizeof(T)), sizeof(T));
-  return value_of(x);
+// What tensor cores read of the bits of an element, of operand 0 or 1.
+template <class T> static float value_of(unsigned bits, int, T x) {
+  x.bits = bits;
+  return to_float(x);
+}
+static float value_of(unsigned bits, int, float) { return __uint_as_float(bits & 0xffffe000u); }
+template <template <bool, bool> class Pair, bool A, bool B>
+static float value_of(unsigned bits, int operand, Pair<A, B>) {
+  return float8_of((unsigned char)bits, operand == 0 ? A : B);
+}
+template <int Operand, class T>
+static float operand_at(unsigned long long descriptor, bool transposed, unsigned r, unsigned k) {
+  unsigned bits = 0;
+  std::memcpy(&bits, shared_window + element_at(descriptor, transposed, r, k, sizeof(T)), sizeof(T));
+  return value_of(bits, Operand, T());
 }
 template <int TransposeB, class T, int Count, unsigned Steps>
 static void sum_products(float (&sums)[Count], const float (&a)[2][Steps], unsigned long long b, int keep) {
@@ -237,7 +246,7 @@ static void sum_products(float (&sums)[Count], const float (&a)[2][Steps], unsig
       for (unsigned h = 0; h < 2; ++h) {
         float& sum = sums[4 * n + 2 * h + e];
         if (!keep) sum = 0;
-        for (unsigned k = 0; k < Steps; ++k) sum += a[h][k] * operand_at<T>(b, TransposeB, 8 * n + 2 * q + e, k);
+        for (unsigned k = 0; k < Steps; ++k) sum += a[h][k] * operand_at<1, T>(b, TransposeB, 8 * n + 2 * q + e, k);
       }
 }
 template <int TransposeA, int TransposeB, class T, int Count>
@@ -247,7 +256,7 @@ static void group_multiply_add(float (&sums)[Count], unsigned long long a, unsig
     float rows[2][kSteps];
     for (unsigned h = 0; h < 2; ++h)
       for (unsigned k = 0; k < kSteps; ++k)
-        rows[h][k] = operand_at<T>(a, TransposeA, threadIdx.x % 128 / 32 * 16 + threadIdx.x % 32 / 4 + 8 * h, k);
+        rows[h][k] = operand_at<0, T>(a, TransposeA, threadIdx.x % 128 / 32 * 16 + threadIdx.x % 32 / 4 + 8 * h, k);
     sum_products<TransposeB, T>(sums, rows, b, keep);
   });
 }
