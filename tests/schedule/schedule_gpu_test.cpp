@@ -376,7 +376,9 @@ TEST(Schedule, RowsOfAGpuThatBeginAnywhereAreTakenByVectorsOfMemory) {
       ASSERT_GE(std::int64_t{held.threads.team} * held.steps * held.lanes, row % 8 == 0 ? row : row + 7)
           << row;
   EXPECT_FALSE(scheduled(769, 1, as_is).early);  // operands lie otherwise
-  EXPECT_FALSE(scheduled(511, 8, as_is).early);
+  EXPECT_TRUE(scheduled(157, 8, as_is).early);
+  EXPECT_FALSE(scheduled(131, 8, as_is).early) << "many lanes of a warp would be idle";
+  EXPECT_FALSE(scheduled(117, 8, as_is).early);
   EXPECT_FALSE(scheduled(769, 8, [](Facts& f) { f.in_parts = true; }).early);
   EXPECT_FALSE(scheduled(776, 8, [](Facts& f) { f.vector = 8; }).early);
   const auto pairs = [](Facts& f) { f.vector = f.widest_bytes = 2; };
@@ -406,8 +408,9 @@ TEST(Schedule, RowsOfSeveralAxesAreTakenByVectorsAsOne) {
   };
   EXPECT_EQ(scheduled(32, 196, 8).lanes, 8);
   EXPECT_FALSE(scheduled(32, 196, 8).ragged || scheduled(32, 196, 8).early);
-  EXPECT_EQ(scheduled(4, 49, 8).lanes, 4);   // half a vector
-  EXPECT_EQ(scheduled(2, 49, 8).lanes, 1);   // a word
+  EXPECT_EQ(scheduled(4, 49, 8).lanes, 4);  // half a vector
+  EXPECT_EQ(scheduled(2, 49, 8).lanes, 2);  // a word
+  EXPECT_TRUE(scheduled(3, 49, 8).early);
   EXPECT_EQ(scheduled(16, 49, 4).lanes, 4);  // of floats
   EXPECT_TRUE(scheduled(30, 49, 8).early);
 }
