@@ -31,8 +31,8 @@ __device__ __forceinline__ unsigned hashed(unsigned x) {
   x ^= x >> 16; x *= 0x7feb352du; x ^= x >> 15; x *= 0x846ca68bu; x ^= x >> 16;
   return x;
 }
-// Element i, of kind 0 bfloat16, 1 float16, 2 float32, 3 float8_e4m3fn, 4 float8_e5m2. Of floats what tensor cores read: of `read` 1 rounded, of
-// 2 cut to 11 bits; of 0 all.
+// Element i, of kind 0 bfloat16, 1 float16, 2 float32, 3 float8_e4m3fn, 4 float8_e5m2. Of floats what tensor
+// cores read: of `read` 1 rounded, of 2 cut to 11 bits; of 0 all.
 __device__ __forceinline__ float element(const void* x, long long i, int kind, int read = 0) {
   if (kind == 2) {
     const unsigned bits = static_cast<const unsigned*>(x)[i];
@@ -73,7 +73,8 @@ extern "C" __global__ void fill(void* x, long long n, unsigned seed, int kind) {
 extern "C" __global__ void judge(const void* a, const void* b0, const void* b1, const void* bias, const void* d,
                                  int m, int n, int k, int batch,
                                  long long a_m, long long a_k, long long b_n, long long b_k, long long a_batch,
-                                 long long b_batch, long long d_batch, long long d_pitch, int kind, int b_kind, int read,
+                                 long long b_batch, long long d_batch, long long d_pitch, int kind, int b_kind,
+                                 int read,
                                  int epilogue, long long samples, unsigned* wrong, unsigned* worst) {
   const long long total = (long long)m * n * batch;
   for (long long s = blockIdx.x * 256ll + threadIdx.x; s < samples; s += gridDim.x * 256ll) {
