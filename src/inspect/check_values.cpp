@@ -31,7 +31,7 @@ double tolerance(DType type) {
     case DType::BFloat16: return 3e-2;
     case DType::Float8E4M3FN: return 0.25;
     case DType::Float8E5M2: return 0.5;
-    case DType::Float32: return 1e-4;
+    case DType::Float32: return config().tf32 && !config().strict ? tolerance(DType::Float16) : 1e-4;
     case DType::Float64: return 1e-10;
     case DType::Bool:
     case DType::Int8:
