@@ -167,6 +167,11 @@ int RegionLowering::words_of_bunch() const {
   return others ? 1 : static_cast<int>(words);
 }
 
+/// Whether nothing is left out in a bunch's tiles, whose vectors are those of memory then.
+static bool is_plain(const E& shift) {
+  return shift && shift.node().prim == Prim::Const;
+}
+
 /// Where the element at hand is in a tile. One element is left out behind as many as there are banks, so that
 /// rows of most lengths are some banks apart; not where they are so as they lie. Where rows are taken by
 /// words, a vector is left out behind all banks' words.
@@ -180,6 +185,7 @@ E RegionLowering::bunch_index(DType type) {
     for (std::size_t g = 1; g < groups_.size(); ++g) at = at * extent(static_cast<int>(g)) + axis_[g];
     at = at - bunch_first_;
   }
+  if (is_plain(bunch_shift_)) return at;
   const std::int64_t all = kBanks * kWord / size_of(type), unit = bunch_at_ ? s_.run_lanes : bunch_words_;
   const E left_out = bunch_words_ == 1
                          ? kernel::index_div(at, konst(kBanks))
@@ -194,7 +200,7 @@ std::uint32_t RegionLowering::bunch_tile(DType type, std::int64_t elements) {
                      padded = elements + left_out;
   const std::uint32_t b = scratch_buffer(type, ceil_div(padded * size_of(type), 64) * 64);
   k_.buffers[b].shared = static_cast<std::uint32_t>(padded);
-  k_.buffers[b].vector = bunch_words_ > 1;  // copied by whole vectors
+  k_.buffers[b].vector = bunch_words_ > 1 || is_plain(bunch_shift_);  // copied by whole vectors
   return b;
 }
 
@@ -237,8 +243,10 @@ void RegionLowering::build_bunch() {
     if (bunched(e)) add(e.node);
   for (const auto& o : p_.outputs)
     if (!o.row) add(o.node);
-  const std::int64_t left_out = shifted > as_they_lie ? 0 : bunch_words_ > 1 ? s_.run_lanes : 1;
-  bunch_shift_ = size(kLeftOut, left_out);       // one kernel for both
+  if (shifted >= as_they_lie)
+    bunch_shift_ = konst(0);  // a kernel of its own: places are not shifted, and vectors copied whole
+  else
+    bunch_shift_ = size(kLeftOut, bunch_words_ > 1 ? s_.run_lanes : 1);
   const std::int64_t elements = s_.run / bytes;  // of each tile
   if (elements <= kAddedInOrder * s_.block) bounded_.assign(k_.accs.size(), true);
 
