@@ -9,6 +9,7 @@
 #include "support/check.h"
 
 #include <algorithm>
+#include <limits>
 #include <span>
 
 namespace kiln::lower {
@@ -261,6 +262,19 @@ E RegionLowering::atom_expr(AtomId id) {
   return made;
 }
 
+/// An index into an axis. A GPU's index arithmetic is narrow: what leads out of range there meets a predicate
+/// that says so.
+static E index_of(E made, DType type, std::int64_t extent) {
+  constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
+  if (size_of(type) > 4 && extent <= kMost) {  // what its low word does not hold is far out of range
+    const E low = kernel::cast(made, DType::Int32);
+    made = kernel::select(kernel::cast(low, type) == made, low,
+                          low.lit(std::numeric_limits<std::int32_t>::min()));
+    return kernel::cast_in_range(made, DType::Int64);
+  }
+  return size_of(type) <= 4 ? kernel::cast_in_range(made, DType::Int64) : kernel::cast(made, DType::Int64);
+}
+
 E RegionLowering::build_atom(AtomId id) {
   const auto owner = static_cast<std::uint64_t>(id);
   const Atom& a = p_.space.atom(id);
@@ -268,10 +282,8 @@ E RegionLowering::build_atom(AtomId id) {
     const E made = build(a.entry);
     if (made.node().prim == Prim::FromIndex) return {made.pool, made.node().a};  // a loop's count
     const DType type = g_[p_.entries[a.entry].node].dtype;
-    // A GPU's index arithmetic is narrow: what leads out of range there meets a predicate that says so.
-    const E index = target_.gpu && size_of(type) <= 4 && !is_bool(type)
-                        ? kernel::cast_in_range(made, DType::Int64)
-                        : kernel::cast(made, DType::Int64);
+    const E index =
+        target_.gpu && !is_bool(type) ? index_of(made, type, a.extent) : kernel::cast(made, DType::Int64);
     if (!is_signed_int(type)) return index;
     return kernel::select(index < konst(0), index + param(role(kDivisor, owner), a.extent), index);
   }
