@@ -114,15 +114,19 @@ struct Items {
     }
   }
   /// Whether a warp soon has met what it keeps of a row. Networks put more elements in order, but take two of
-  /// 16 bits at once, and those of 32 bits with few instructions.
+  /// 16 bits at once, and those of 32 bits with few instructions; the fewer are kept, the sooner a thread
+  /// drops the others.
   bool selects(const Sort& call) const {
-    constexpr std::int64_t kLong = 480, kHalfAsLong = 256, kFew = 8;
+    constexpr std::int64_t kLong = 480, kHalfAsLong = 256, kFew = 8, kLongOfFew = 800, kLongOfTwo = 1600;
     const std::int64_t length = call.in.dims[call.axis];
     const bool many = call.kept > kFew, wide = bytes >= 8;
     const bool possible = call.kept > 1 && call.kept <= kLanes && size_of(call.dtype) >= 4 &&
                           length >= 2 * kLanes && length < kMostPositions && call.in.strides[call.axis] == 1;
-    const bool pays = (many || wide) && length >= (many && wide ? kHalfAsLong : kLong) &&
-                      count_of(call.in) >= kLeastSelecting * length;
+    const std::int64_t least = many && wide    ? kHalfAsLong
+                               : many || wide  ? kLong
+                               : call.kept > 2 ? kLongOfFew
+                                               : kLongOfTwo;
+    const bool pays = length >= least && count_of(call.in) >= kLeastSelecting * length;
     return possible && call.choices.decide(pays, FusionVariant::SelectFirst, FusionVariant::SortAll);
   }
   static std::int64_t by_thread_of(std::int64_t bytes) {

@@ -93,7 +93,7 @@ std::string values_source(DType dtype, std::int64_t length, std::int64_t kept) {
 }
 
 /// The first of many long rows.
-std::string select_source(DType dtype, bool positions) {
+std::string select_source(DType dtype, bool positions, std::int64_t length = 512, std::int64_t kept = 32) {
   library::Sort call;
   call.dtype = dtype;
   call.by_position = true;
@@ -101,9 +101,9 @@ std::string select_source(DType dtype, bool positions) {
   call.axis = 1;
   call.in.rank = 2;
   call.in.dims[0] = 1 << 16;
-  call.in.dims[1] = call.in.strides[0] = 512;
+  call.in.dims[1] = call.in.strides[0] = length;
   call.in.strides[1] = 1;
-  call.kept = 32;
+  call.kept = kept;
   return cuda::sort_source(call, true);
 }
 
@@ -116,6 +116,20 @@ void each_dtype(F f) {
 }
 
 constexpr int kArchitectures[] = {75, 80, 86, 89, 90, 100, 120};
+
+/// The fewer elements of four bytes are kept, the longer are rows of which a warp selects them.
+TEST(TemplateKernels, WarpsSelectFewElementsOfLongRows) {
+  const auto selects = [](std::int64_t length, std::int64_t kept) {
+    return select_source(DType::Float32, false, length, kept).find("select_first(") != std::string::npos;
+  };
+  EXPECT_TRUE(selects(500, 32));
+  EXPECT_FALSE(selects(500, 8));
+  EXPECT_TRUE(selects(1024, 8));
+  EXPECT_TRUE(selects(1024, 5));
+  EXPECT_FALSE(selects(1024, 2));
+  EXPECT_TRUE(selects(2048, 2));
+  EXPECT_FALSE(selects(4096, 1));
+}
 
 /// Of values alone the keys are sorted, without positions beside them, where a row is one tile.
 TEST(TemplateKernels, ValuesAloneAreSortedByTheirKeys) {
