@@ -1,21 +1,14 @@
 #include "engine/positions.h"
 
-#include "support/thread_own.h"
+#include "engine/near_map.h"
 
 #include <algorithm>
-#include <array>
-#include <atomic>
 #include <bit>
 #include <cstring>
 #include <memory>
-#include <mutex>
-#include <unordered_map>
 
 namespace kiln::engine {
 namespace {
-
-constexpr std::size_t kMaxRules = 4096;  // beyond it half of the rules, picked by hash order, are forgotten
-constexpr std::size_t kNear = 64;        // entries of a thread's own table
 
 /// What is known of the starts of one structure. Rules only learn: each start turns from static to varying at
 /// most once, and leaves a group of equals at most as often as there are starts, so that a structure has a
@@ -49,37 +42,13 @@ struct Rule {
 };
 using RuleRef = std::shared_ptr<const Rule>;
 
-struct Shared {
-  std::mutex mutex;
-  std::unordered_map<Hash128, RuleRef, HashOf> rules;
-};
-Shared& shared() {
-  static Shared* const s = new Shared;  // immortal: evaluations may run during exit
-  return *s;
-}
-std::atomic<std::uint64_t> epoch{1};  // bumped by clear_positions: threads' own tables become stale
-
-struct Near {
-  struct Entry {
-    Hash128 key;
-    std::uint64_t epoch = 0;
-    RuleRef rule;
-  };
-  std::array<Entry, kNear> entries;
-};
+using Rules = NearMap<RuleRef, 4096, 64>;  // what is dropped is forgotten
 
 /// The rule for these starts; it stays until this thread asks for another.
 const Rule& find_rule(const Hash128& key, const std::vector<Walk::Start>& starts) {
-  Near::Entry& e = thread_own<Near, Near>().entries[key.lo % kNear];
-  const std::uint64_t now = epoch.load(std::memory_order_relaxed);
-  if (e.key == key && e.epoch == now && e.rule->holds(starts)) return *e.rule;
-  std::lock_guard lock(shared().mutex);
-  auto& rules = shared().rules;
-  if (rules.size() >= kMaxRules && !rules.contains(key)) {
-    std::size_t drop = rules.size() / 2;
-    for (auto it = rules.begin(); drop > 0; --drop) it = rules.erase(it);
-  }
-  RuleRef& rule = rules[key];
+  if (const RuleRef* const near = Rules::near(key); near && (*near)->holds(starts)) return **near;
+  const std::lock_guard lock(Rules::mutex());
+  RuleRef& rule = Rules::at(key);
   if (!rule) {
     Rule fresh;
     for (const Walk::Start& s : starts) fresh.first.push_back(s.value);
@@ -88,8 +57,7 @@ const Rule& find_rule(const Hash128& key, const std::vector<Walk::Start>& starts
   } else if (!rule->holds(starts)) {
     rule = std::make_shared<const Rule>(rule->learn(starts));
   }
-  e = {key, now, rule};
-  return *e.rule;
+  return *Rules::remember(key, rule);
 }
 
 /// Equal structures on other lines learn apart: two uses of one shape of program, each with starts of its
@@ -248,12 +216,11 @@ ir::NodeId add_at_positions(ir::Graph& graph, const ir::GraphNode& node, std::sp
   return id;
 }
 
-std::mutex& positions_mutex() { return shared().mutex; }
+std::mutex& positions_mutex() { return Rules::mutex(); }
 
 void clear_positions() {
-  std::lock_guard lock(shared().mutex);
-  shared().rules.clear();
-  epoch.fetch_add(1, std::memory_order_relaxed);
+  const std::lock_guard lock(Rules::mutex());
+  Rules::clear();
 }
 
 }  // namespace kiln::engine
