@@ -168,9 +168,7 @@ int RegionLowering::words_of_bunch() const {
 }
 
 /// Whether nothing is left out in a bunch's tiles, whose vectors are those of memory then.
-static bool is_plain(const E& shift) {
-  return shift && shift.node().prim == Prim::Const;
-}
+static bool is_plain(const E& shift) { return shift && shift.node().prim == Prim::Const; }
 
 /// Where the element at hand is in a tile. One element is left out behind as many as there are banks, so that
 /// rows of most lengths are some banks apart; not where they are so as they lie. Where rows are taken by

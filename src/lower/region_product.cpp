@@ -297,6 +297,20 @@ bool evens_out(std::int64_t narrow, std::int64_t wide, std::int64_t sms) {
   return 10 * ceil_div(narrow, sms) < 9 * 2 * ceil_div(wide, sms);
 }
 
+constexpr int kFewRows = 16, kLeastTile = 64;
+
+/// Which tile of product_decode. `alone`: one product; `tiles`: of so many columns each.
+template <class Tiles>
+std::int64_t decode_tile(const ProductOperand& b, bool by_k, bool alone, std::int64_t rows,
+                         std::int64_t threads, const Tiles& tiles) {
+  if (b.share > 1) return alone && rows <= kFewRows / 2 ? 3 : 4;
+  if (by_k && b.made_of == 1 && alone &&
+      (rows <= kFewRows / 2 || evens_out(tiles(kLeastTile / 4), tiles(kLeastTile / 2), threads)))
+    return 3;
+  if (by_k) return 0;
+  return b.made_of == 0 && alone && 3 * tiles(kLeastTile) < threads ? 2 : 1;
+}
+
 }  // namespace
 
 /// Whether all tiles of product_wgmma have all their rows and columns.
@@ -346,7 +360,7 @@ bool RegionLowering::spreads_columns() const {
 void RegionLowering::choose_main_loop(kernel::Template& t, const ProductOperand& a,
                                       std::span<const ProductOperand> all, std::int64_t batches,
                                       std::int64_t m) {
-  constexpr int kHopper = 90, kAmpere = 80, kFewRows = 16, kLeastTile = 64;
+  constexpr int kHopper = 90, kAmpere = 80;
   const bool bytes_of_floats = ir::multiplies_float8(g_[product_]);
   if ((!bytes_of_floats && !target_.on_tensor_cores(t.element)) || target_.architecture < kAmpere) return;
   const ProductOperand& b = all.front();
@@ -373,13 +387,8 @@ void RegionLowering::choose_main_loop(kernel::Template& t, const ProductOperand&
     for (const ProductOperand& each : all) out_.tiled.push_back(*tiled(each, b_by_k, n, k, batches, true));
   } else if (halves && m <= kFewRows && a_by_k && a_unit == kMapUnit && b_unit == kMapUnit) {
     t.name = "product_decode";
-    const bool few = b.made_of == 0 && count == 1 && 3 * tiles(kFewRows, kLeastTile) < target_.threads;
-    tile = b_by_k ? 0 : few ? 2 : 1;
-    if (b_by_k && b.made_of == 1 && count == 1 &&
-        (m <= kFewRows / 2 ||
-         evens_out(tiles(kFewRows, kLeastTile / 4), tiles(kFewRows, kLeastTile / 2), target_.threads)))
-      tile = 3;
-    if (b.share > 1) tile = count == 1 && m <= kFewRows / 2 ? 3 : 4;
+    tile = decode_tile(b, b_by_k, count == 1, m, target_.threads,
+                       [&](std::int64_t columns) { return tiles(kFewRows, columns); });
   } else {
     KILN_CHECK_THAT(b.made_of == 0, "only few rows take an operand that is made");
     t.name = "product_mma";
