@@ -205,10 +205,6 @@ class CudaEmitter {
   bool chooses_loaded(ExprId e) const;
   bool is_strip(std::span<const Stmt> list) const;
   std::size_t load_strip(std::span<const Stmt> list);
-  bool is_guard(ExprId e) const;
-  std::vector<ExprId> shared_conditions(std::span<const Stmt> list);
-  void strip_rows(std::span<const Stmt> list), load_shared(std::span<const Stmt> list);
-  void store_strip(std::span<const Stmt> list);
   void load_chosen(ExprId e);
   bool same_but_for(ExprId a, std::uint32_t var_of_a, ExprId b, std::uint32_t var_of_b) const;
   const std::string* loaded_before(ExprId load) const;

@@ -79,7 +79,11 @@ void CudaEmitter::run_of(std::span<const Stmt> list) {
     list = list.subspan(before + 1);
   }
   if (list.empty()) return;
-  if (is_strip(list)) return store_strip(list);
+  for (const bool strip = is_strip(list); strip && !list.empty();) {
+    const std::size_t rows = load_strip(list);
+    statements(list.first(rows));
+    list = list.subspan(rows);
+  }
   if (at_.lanes_depth() == 0 || (lanes_ == 1 && rounds_ == 0)) return statements(list);
   // What the first part stores alone is made by it alone: the assembler moves no branch, as a logarithm has.
   const bool once = once_, alone = once && std::ranges::all_of(list, [&](const Stmt& s) {
