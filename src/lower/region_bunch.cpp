@@ -227,13 +227,13 @@ void RegionLowering::build_bunch() {
   std::iota(outer.begin(), outer.end(), 0);
   const std::vector<int> kept = kept_groups();
   const std::int64_t rows = product(kept) / product(outer), slab = rows * product(reduced_groups());
-  std::int64_t bytes = 0;
+  std::int64_t bytes = 0, widest = 0;
   int shifted = 0, as_they_lie = 0;
   bunch_words_ = words_of_bunch();
   const auto add = [&](NodeId node) {
     const std::int64_t size = size_of(g_[node].dtype);
     const BunchWalk walk = bunch_walk(rows, slab, size, bunch_words_, s_.run_lanes);
-    bytes += size;
+    bytes += size, widest = std::max(widest, size);
     shifted += conflicts(walk, size, true);
     as_they_lie += conflicts(walk, size, false);
   };
@@ -241,10 +241,8 @@ void RegionLowering::build_bunch() {
     if (bunched(e)) add(e.node);
   for (const auto& o : p_.outputs)
     if (!o.row) add(o.node);
-  if (shifted >= as_they_lie)
-    bunch_shift_ = konst(0);  // a kernel of its own: places are not shifted, and vectors copied whole
-  else
-    bunch_shift_ = size(kLeftOut, bunch_words_ > 1 ? s_.run_lanes : 1);
+  const bool plain = shifted + (widest < kWord ? 1 : 0) > as_they_lie;  // vectors are copied whole
+  bunch_shift_ = plain ? konst(0) : size(kLeftOut, bunch_words_ > 1 ? s_.run_lanes : 1);
   const std::int64_t elements = s_.run / bytes;  // of each tile
   if (elements <= kAddedInOrder * s_.block) bounded_.assign(k_.accs.size(), true);
 

@@ -208,8 +208,8 @@ bool bunch_rows(const Facts& f, const Target& t, Schedule& s) {
 /// Rows of narrow elements that begin anywhere are taken by the vectors of memory that they lie in, of which
 /// the first and the last may have elements of others. Not rows of which these leave many lanes of a warp
 /// idle, nor what combines several elements at a time. Rows of several axes, of which the last has no whole
-/// vectors, are taken by vectors as one where they begin with one: of half an access, or where they are too
-/// short for the former, a quarter. Returns the elements that a team must have room for.
+/// vectors, are taken by vectors as one where they begin with one, of half an access at least. Returns the
+/// elements that a team must have room for.
 std::int64_t begin_early(const Facts& f, const Extents& e, Schedule& s) {
   constexpr std::int64_t kLeastVectors = 16, kManyVectors = 64;
   const std::int64_t vectors = ceil_div(e.reduced + f.row_vector - 1, f.row_vector),
@@ -217,7 +217,7 @@ std::int64_t begin_early(const Facts& f, const Extents& e, Schedule& s) {
   const bool fills = vectors >= kManyVectors || (vectors >= kLeastVectors && 5 * vectors >= 3 * places),
              wider = f.row_vector > s.lanes && e.reduced % f.row_vector != 0 && f.prims < kLongBody,
              early = fills && wider && !f.in_parts && f.states == 0 && f.levels == 1;
-  for (int lanes = f.row_vector; lanes > s.lanes && (early ? 2 : 4) * lanes >= f.row_vector; lanes /= 2)
+  for (int lanes = f.row_vector; lanes > s.lanes && 2 * lanes >= f.row_vector; lanes /= 2)
     if (e.reduced_axes > 1 && f.states == 0 && f.levels == 1 && e.reduced % lanes == 0) {
       s.lanes = lanes;
       return e.reduced;

@@ -409,7 +409,7 @@ TEST(Schedule, RowsOfSeveralAxesAreTakenByVectorsAsOne) {
   EXPECT_EQ(scheduled(32, 196, 8).lanes, 8);
   EXPECT_FALSE(scheduled(32, 196, 8).ragged || scheduled(32, 196, 8).early);
   EXPECT_EQ(scheduled(4, 49, 8).lanes, 4);  // half a vector
-  EXPECT_EQ(scheduled(2, 49, 8).lanes, 2);  // a word
+  EXPECT_EQ(scheduled(2, 49, 8).lanes, 1);  // a word
   EXPECT_TRUE(scheduled(3, 49, 8).early);
   EXPECT_EQ(scheduled(16, 49, 4).lanes, 4);  // of floats
   EXPECT_TRUE(scheduled(30, 49, 8).early);
