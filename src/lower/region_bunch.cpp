@@ -241,7 +241,7 @@ void RegionLowering::build_bunch() {
     if (bunched(e)) add(e.node);
   for (const auto& o : p_.outputs)
     if (!o.row) add(o.node);
-  const bool plain = shifted + (widest < kWord ? 1 : 0) > as_they_lie;  // vectors are copied whole
+  const bool plain = widest < kWord && shifted >= as_they_lie;  // vectors are copied whole
   bunch_shift_ = plain ? konst(0) : size(kLeftOut, bunch_words_ > 1 ? s_.run_lanes : 1);
   const std::int64_t elements = s_.run / bytes;  // of each tile
   if (elements <= kAddedInOrder * s_.block) bounded_.assign(k_.accs.size(), true);

@@ -9,7 +9,6 @@
 #include <array>
 #include <cmath>
 #include <cstring>
-#include <limits>
 #include <random>
 
 namespace kiln::lower {
@@ -80,43 +79,6 @@ TEST(Lower, ReductionsRunAlongMemoryWhateverTheViewsBefore) {
         b.wide(Op::gather, i64, {600, 400}, {b.leaf(i64, {50, 400}), b.leaf(i64, {600, 1})}, ir::Gather{0});
     b.root(b.reduce(Op::reduce_sum, rows, 2));
     EXPECT_EQ(check_gpu(b), std::vector{Form::Rows});  // of gathered rows, which are anywhere
-  }
-}
-
-/// Positions that change along the last axis alone are looked up once for some rows.
-TEST(Lower, IndexedColumnsAreReadForSeveralRowsOfAGpu) {
-  for (const auto& [rows, columns] : {std::pair{301, 70}, std::pair{64, 300}}) {
-    GraphBuilder b;
-    const NodeId x = b.leaf(DType::Int16, {rows, 50}), at = b.leaf(i64, {1, columns});
-    const NodeId there = b.wide(Op::gather, DType::Int16, {rows, columns}, {x, at}, ir::Gather{1});
-    b.root(b.op(Op::add, {there, b.leaf(DType::Int16, {rows, columns})}));
-    EXPECT_EQ(check_gpu(b), std::vector{Form::Rows});
-  }
-}
-
-/// An index of 64 bits is narrow on a GPU: one that the low word would make valid leads nowhere.
-TEST(Lower, IndicesOf64BitsLeadNowhereIfTheyAreFarOutOfRange) {
-  constexpr std::int64_t kWord = std::int64_t{1} << 32;
-  const std::int64_t indices[] = {0,
-                                  49,
-                                  -1,
-                                  -50,
-                                  50,
-                                  -51,
-                                  kWord,
-                                  kWord + 3,
-                                  -kWord + 7,
-                                  -kWord - 1,
-                                  std::numeric_limits<std::int64_t>::max(),
-                                  std::numeric_limits<std::int64_t>::min(),
-                                  kWord / 2 + 1,
-                                  -kWord / 2};
-  for (const DType type : {DType::Int64, DType::UInt64}) {
-    GraphBuilder b;
-    const NodeId x = b.leaf(i64, {50, 40}), at = b.leaf(type, {std::ssize(indices), 1});
-    std::memcpy(b.memory(1).data(), indices, sizeof indices);
-    b.root(b.op(Op::negative, {b.wide(Op::gather, i64, {std::ssize(indices), 40}, {x, at}, ir::Gather{0})}));
-    check_gpu(b);
   }
 }
 

@@ -65,7 +65,7 @@ class Product {
         in_place_(std::is_same_v<T, C> && packs_in_tiles_ && m_ <= kFewBlocks * micro_.mr &&
                   strided(call.b) && b_col_ == 1),
         a_in_place_(std::is_same_v<T, C> && a_in_tiles_ && n_ <= kFewPanels<C> * micro_.nr &&
-                    rows_in_runs()) {}
+                    rows_in_runs<T>(a_rows_, a_cols_, m_, k_, micro_.mr)) {}
 
   /// Elements of C of workspace: the packed operands of one k slab, then sums of all slabs so far.
   static std::int64_t workspace(const Matmul& call, const WindowColumns<T>* windows) {
@@ -145,22 +145,6 @@ class Product {
   static bool one_column_of_tiles(const Matmul& call) {
     return !one_row_of_tiles(call) && call.n <= kTileCols && call.m >= 8 * kMostRows * thread_count();
   }
-  /// Whether most rows of a are equally far apart, as many as a block has, and their elements adjacent, in
-  /// runs long enough to be multiplied where they lie: those of windows are. Not if the first cache cannot
-  /// hold so many lines as far apart, because they are in one set.
-  bool rows_in_runs() const {
-    constexpr std::int64_t kLeastRows = 5, kLeastSteps = 8, kPage = 4096, kWays = 8;
-    std::int64_t rows = 0, steps = 0, step = 0;
-    for (std::int64_t i = 0; i < k_; ++steps) i += a_cols_.from(i).adjacent(k_ - i);
-    if (k_ < kLeastSteps * steps) return false;
-    for (std::int64_t i = 0; i < m_; ++rows) {
-      i += a_rows_.from(i).run(m_ - i, step);
-      if (micro_.mr > kWays && step * static_cast<std::int64_t>(sizeof(T)) % kPage == 0 && step != 0)
-        return false;
-    }
-    return m_ >= kLeastRows * rows;
-  }
-
   /// Null: panels are of C.
   const PairMicro* pairs_of(const Matmul& call) const {
     if (!std::is_same_v<T, bfloat16> || call.strict || windows_ || !strided(call.a) || !strided(call.b))

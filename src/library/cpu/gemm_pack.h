@@ -349,4 +349,20 @@ void pack_panel(const T* from, Lines across, Lines along, std::int64_t used, std
     pack_steps(from, across, along, used, width, depth, to);
 }
 
+/// Whether most of m rows of elements T are equally far apart, as many as a block of mr has, and their k
+/// elements adjacent, in runs long enough to be multiplied where they lie: those of windows are. Not if the
+/// first cache cannot hold so many lines as far apart, because they are in one set.
+template <class T>
+bool rows_in_runs(Lines rows, Lines elements, std::int64_t m, std::int64_t k, std::int64_t mr) {
+  constexpr std::int64_t kLeastRows = 5, kLeastSteps = 8, kPage = 4096, kWays = 8;
+  std::int64_t runs = 0, steps = 0, step = 0;
+  for (std::int64_t i = 0; i < k; ++steps) i += elements.from(i).adjacent(k - i);
+  if (k < kLeastSteps * steps) return false;
+  for (std::int64_t i = 0; i < m; ++runs) {
+    i += rows.from(i).run(m - i, step);
+    if (mr > kWays && step * static_cast<std::int64_t>(sizeof(T)) % kPage == 0 && step != 0) return false;
+  }
+  return m >= kLeastRows * runs;
+}
+
 }  // namespace kiln::cpu
