@@ -356,6 +356,12 @@ bool RegionLowering::spreads_columns() const {
   return std::ranges::all_of(p_.entries, allowed);
 }
 
+/// Which 8-bit floats the operands' bytes are.
+static void add_formats(kernel::Template& t, const GraphNode& product) {
+  t.config.push_back({"kAE5M2", ir::is_e5m2(product, 0), true});
+  t.config.push_back({"kBE5M2", ir::is_e5m2(product, 1), true});
+}
+
 /// Which main loop, and the constants that it is compiled with.
 void RegionLowering::choose_main_loop(kernel::Template& t, const ProductOperand& a,
                                       std::span<const ProductOperand> all, std::int64_t batches,
@@ -412,10 +418,7 @@ void RegionLowering::choose_main_loop(kernel::Template& t, const ProductOperand&
               {"kBatched", 0, true},
               {"kWindows", 0},
               {"kWindowAxes", 1}};
-  if (bytes_of_floats) {
-    t.config.push_back({"kAE5M2", ir::is_e5m2(g_[product_], 0), true});
-    t.config.push_back({"kBE5M2", ir::is_e5m2(g_[product_], 1), true});
-  }
+  if (bytes_of_floats) add_formats(t, g_[product_]);
   if (t.name == "product_decode")
     add_decode_constants(t, b, m, tiles(kFewRows, kLeastTile / (tile == 1 ? 1 : tile == 3 ? 4 : 2)));
 }
