@@ -154,16 +154,21 @@ void PlanMaker::report() {
   out.device = device::at(device_).name();
   out.after.peak_bytes = static_cast<std::int64_t>(peak_bytes(*plan_));
   out.after.again = plan_->again;
+  std::vector<const PlanReport*> loops;
   for (const Loop& l : plan_->loops)
     for (const auto* part : {&l.condition, &l.body})
-      if (*part && (*part)->report) out.loops.push_back(*(*part)->report->now());
+      if (*part && (*part)->report) {
+        loops.push_back((*part)->report.get());
+        out.loops.push_back(*loops.back()->now());
+      }
   std::vector<std::vector<PlanReport::Code>> code;
   for (const RegionFacts& f : facts) {
     code.emplace_back();
     for (const RegionFacts::Kernel& k : f.kernels) code.back().push_back({k.code, k.verdict});
   }
   plan_->stored = stored_values();
-  plan_->report = std::make_unique<PlanReport>(std::move(out), std::move(regions_of_step), std::move(code));
+  plan_->report = std::make_unique<PlanReport>(std::move(out), std::move(regions_of_step), std::move(code),
+                                               std::move(loops));
 }
 
 std::vector<FusionReport::Stored> PlanMaker::stored_values() const {

@@ -90,8 +90,8 @@ void write(const FusionReport& report) {
 bool explaining() { return !config().explain.empty() || recorders.load(std::memory_order_relaxed) > 0; }
 
 PlanReport::PlanReport(FusionReport report, std::vector<std::vector<std::uint32_t>> regions_of_step,
-                       std::vector<std::vector<Code>> code)
-    : regions_of_step_(std::move(regions_of_step)), code_(std::move(code)) {
+                       std::vector<std::vector<Code>> code, std::vector<const PlanReport*> loops)
+    : regions_of_step_(std::move(regions_of_step)), code_(std::move(code)), loops_(std::move(loops)) {
   report.plan = ++plans;
   for (const FusionReport::Region& r : report.regions) measured_ns_.push_back(r.measured_ns);
   report_ = std::make_shared<const FusionReport>(std::move(report));
@@ -130,6 +130,11 @@ std::shared_ptr<const FusionReport> PlanReport::now() const {
       kernel.verdict = verdict;
       kernel.compile_ns = compile_ns;
     }
+  for (std::size_t l = 0; l < loops_.size(); ++l) {
+    FusionReport loop = *loops_[l]->now();
+    loop.runs = loops_[l]->runs();
+    if (loop != report_->loops[l]) change().loops[l] = std::move(loop);
+  }
   if (changed) report_ = std::move(changed);
   return report_;
 }

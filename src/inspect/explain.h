@@ -29,8 +29,9 @@ class PlanReport {
     std::shared_ptr<const CachedKernel> kernel;
     Verdict verdict;
   };
+  /// `loops`: of the plans that the plan's loops run, which it keeps, as report.loops has them.
   PlanReport(FusionReport report, std::vector<std::vector<std::uint32_t>> regions_of_step,
-             std::vector<std::vector<Code>> code);
+             std::vector<std::vector<Code>> code, std::vector<const PlanReport*> loops = {});
 
   /// Counts a run. True: it is to be measured, step by step.
   bool begin_run();
@@ -38,7 +39,8 @@ class PlanReport {
   void measured(std::size_t step, double seconds);
   std::uint64_t runs() const { return runs_.load(std::memory_order_relaxed); }
   /// The report as it is now, with the latest times and code that was compiled meanwhile, but without the
-  /// number of runs. Evaluations between which none of that changed share it.
+  /// number of runs, except that of its loops' iterations. Evaluations between which none of that changed
+  /// share it.
   std::shared_ptr<const FusionReport> now() const;
 
  private:
@@ -47,6 +49,7 @@ class PlanReport {
   std::vector<double> measured_ns_;  // of each region, as last measured
   const std::vector<std::vector<std::uint32_t>> regions_of_step_;
   const std::vector<std::vector<Code>> code_;
+  const std::vector<const PlanReport*> loops_;
   std::atomic<std::uint64_t> runs_{0};
 };
 

@@ -213,7 +213,7 @@ class Builder {
     out.spilled_bytes = used.spilled_bytes;
     if (config().explain.ends_with(".html")) add_sources(k, out);
     if (k.verdict == Verdict::Memory) return out;
-    const KernelDifference difference = note_new_kernel(k.lowered->kernel);
+    const KernelDifference difference = note_new_kernel(k.lowered->kernel, report_);
     out.field = difference.field;
     out.now = difference.now;
     out.was = difference.was;
@@ -267,6 +267,7 @@ class Builder {
   const plan::Regions& regions_;
   const schedule::Target& t_;
   const Device device_;
+  const std::uint64_t report_ = next_report();
   FusionReport out_;
 };
 

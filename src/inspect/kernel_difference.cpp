@@ -1,6 +1,7 @@
 #include "inspect/kernel_difference.h"
 
 #include <algorithm>
+#include <atomic>
 #include <map>
 #include <mutex>
 #include <set>
@@ -69,9 +70,13 @@ KernelDifference difference(const Lines& now, const Lines& was) {
   return {field_of(new_line), new_line, old_line};
 }
 
+struct NewKernel {
+  Lines lines;
+  std::uint64_t report;
+};
 struct NewKernels {
   std::mutex mutex;
-  std::map<std::string, std::vector<Lines>> by_label;
+  std::map<std::string, std::vector<NewKernel>> by_label;
 };
 NewKernels& new_kernels() {
   static NewKernels* const kept = new NewKernels;  // detached threads may evaluate during exit
@@ -84,18 +89,29 @@ KernelDifference kernel_difference(const std::string& now, const std::string& wa
   return difference(lines_of(now), lines_of(was));
 }
 
-KernelDifference note_new_kernel(const kernel::Kernel& kernel) {
+std::uint64_t next_report() {
+  static std::atomic<std::uint64_t> reports{0};
+  return ++reports;
+}
+
+KernelDifference note_new_kernel(const kernel::Kernel& kernel, std::uint64_t report) {
   Lines lines = lines_of(kernel::print(kernel));
   NewKernels& kept = new_kernels();
   const std::lock_guard lock(kept.mutex);
   if (kept.by_label.size() >= kMostLabels && !kept.by_label.contains(kernel.label)) return {};
-  std::vector<Lines>& others = kept.by_label[kernel.label];
-  const auto nearest = std::max_element(others.begin(), others.end(), [&](const Lines& a, const Lines& b) {
-    return shared_lines(lines, a) < shared_lines(lines, b);
-  });
-  const KernelDifference out = nearest == others.end() ? KernelDifference{} : difference(lines, *nearest);
+  std::vector<NewKernel>& others = kept.by_label[kernel.label];
+  const NewKernel* nearest = nullptr;
+  std::size_t most = 0;
+  for (const NewKernel& other : others) {
+    if (other.report == report) continue;
+    const std::size_t shared = shared_lines(lines, other.lines);
+    if (nearest && shared <= most) continue;
+    nearest = &other;
+    most = shared;
+  }
+  const KernelDifference out = nearest ? difference(lines, nearest->lines) : KernelDifference{};
   if (others.size() == kMostOfALabel) others.erase(others.begin());
-  others.push_back(std::move(lines));
+  others.push_back({std::move(lines), report});
   return out;
 }
 

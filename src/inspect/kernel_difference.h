@@ -3,6 +3,7 @@
 
 #include "kernel/kernel.h"
 
+#include <cstdint>
 #include <string>
 
 namespace kiln::engine {
@@ -14,9 +15,12 @@ struct KernelDifference {
 };
 KernelDifference kernel_difference(const std::string& now, const std::string& was);
 
-/// Remembers the loop IR of a new kernel under its label, and returns its difference from that one of the
-/// same label which shares the most lines with it. Nothing: it is the first.
-KernelDifference note_new_kernel(const kernel::Kernel& kernel);
+/// Remembers the loop IR of a new kernel of a report under its label, and returns its difference from that
+/// one of the same label, of earlier reports, which shares the most lines with it. Nothing: it is the first.
+KernelDifference note_new_kernel(const kernel::Kernel& kernel, std::uint64_t report);
+/// Another number for each report: the kernels of one, such as an attention's, are not made anew for each
+/// other.
+std::uint64_t next_report();
 
 /// Forgets them: kernels that no cache has any more are nobody's neighbours.
 void forget_new_kernels();

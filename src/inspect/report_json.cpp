@@ -14,6 +14,11 @@ using Json = nlohmann::ordered_json;
 
 constexpr std::string_view kSchema = "kiln.fusion/2", kRunSchema = "kiln.fusion.run/1";
 
+/// What is no UTF-8 in the names of files and of a program's kernels becomes U+FFFD.
+std::string dumped(const Json& json, int indent) {
+  return json.dump(indent, ' ', false, Json::error_handler_t::replace);
+}
+
 template <class E>
 E enum_of(const Json& json, std::size_t count) {
   const auto word = json.get<std::string>();
@@ -230,7 +235,7 @@ FusionReport report_of(const Json& j) {
 }  // namespace
 
 std::string to_json(const FusionReport& report, int indent) {
-  return json_of(report).dump(indent > 0 ? indent : -1);
+  return dumped(json_of(report), indent > 0 ? indent : -1);
 }
 
 FusionReport fusion_report_from_json(std::string_view text) try {
@@ -241,8 +246,9 @@ FusionReport fusion_report_from_json(std::string_view text) try {
 
 namespace engine {
 
-std::string run_to_json(const FusionReport& r) {
-  Json verdicts = Json::array(), times = Json::array();
+/// What runs change in a report: times and verdicts of the regions, and the same of the loops.
+static Json run_of(const FusionReport& r) {
+  Json verdicts = Json::array(), times = Json::array(), loops = Json::array();
   for (const FusionReport::Region& region : r.regions) {
     Json of_region = Json::array();
     for (const FusionReport::Kernel& k : region.kernels)
@@ -250,15 +256,21 @@ std::string run_to_json(const FusionReport& r) {
     verdicts.push_back(of_region);
     times.push_back(region.measured_ns);
   }
-  return Json{{"schema", kRunSchema},          {"plan", r.plan},       {"runs", r.runs},
-              {"trigger", json_of(r.trigger)}, {"measured_ns", times}, {"kernels", verdicts}}
-      .dump();
+  for (const FusionReport& loop : r.loops) loops.push_back(run_of(loop));
+  Json out = {{"plan", r.plan}, {"runs", r.runs}, {"measured_ns", times}, {"kernels", verdicts}};
+  if (!loops.empty()) out["loops"] = loops;
+  return out;
+}
+
+std::string run_to_json(const FusionReport& r) {
+  Json out = {{"schema", kRunSchema}, {"trigger", json_of(r.trigger)}};
+  out.update(run_of(r));
+  return dumped(out, -1);
 }
 
 bool is_run_json(std::string_view line) { return line.starts_with(cat("{\"schema\":\"", kRunSchema, "\"")); }
 
-bool merge_run_json(std::string_view line, FusionReport& report) try {
-  const Json j = Json::parse(line);
+static bool merge_run(const Json& j, FusionReport& report) {
   if (j.at("plan") != report.plan || j.at("measured_ns").size() != report.regions.size()) return false;
   report.runs = j.at("runs");
   for (std::size_t r = 0; r < report.regions.size(); ++r) {
@@ -269,7 +281,13 @@ bool merge_run_json(std::string_view line, FusionReport& report) try {
       region.kernels[k].compile_ns = j["kernels"][r][k].at("compile_ns");
     }
   }
+  if (!j.contains("loops")) return true;
+  for (std::size_t l = 0; l < report.loops.size(); ++l) merge_run(j["loops"].at(l), report.loops[l]);
   return true;
+}
+
+bool merge_run_json(std::string_view line, FusionReport& report) try {
+  return merge_run(Json::parse(line), report);
 } catch (const nlohmann::json::exception& e) {
   throw UserError(cat("[fusion] not a run: ", printable(e.what())));
 }

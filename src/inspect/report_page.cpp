@@ -41,9 +41,15 @@ std::string page_begin() { return page::page; }
 
 std::string page_plan(const FusionReport& r) {
   Json j = Json::parse(to_json(r));
+  j.erase("loops");
   j["lines"] = lines_of(r);
   j["difference"]["text"] = r.difference.text();
-  for (std::size_t i = 0; i < r.regions.size(); ++i) j["regions"][i]["text"] = text_of(r.regions[i].kind);
+  for (std::size_t i = 0; i < r.regions.size(); ++i) {
+    Json& region = j["regions"][i];
+    region["text"] = text_of(r.regions[i].kind);
+    region["variant_texts"] = Json::array();
+    for (const FusionVariant v : r.regions[i].variants) region["variant_texts"].push_back(text_of(v));
+  }
   for (std::size_t i = 0; i < r.boundaries.size(); ++i)
     j["boundaries"][i]["hint"] = {{"text", text_of(r.boundaries[i].hint())}};
   for (std::size_t i = 0; i < r.near_misses.size(); ++i) {
@@ -51,8 +57,13 @@ std::string page_plan(const FusionReport& r) {
     j["near_misses"][i]["pattern_text"] = text_of(r.near_misses[i].pattern);
   }
   for (std::size_t i = 0; i < r.stored.size(); ++i) j["stored"][i]["text"] = text_of(r.stored[i].why);
-  return cat("<script>kiln.add(", in_script(j.dump(-1, ' ', false, Json::error_handler_t::replace)),
-             ");</script>\n");
+  std::string out = cat("<script>kiln.add(",
+                        in_script(j.dump(-1, ' ', false, Json::error_handler_t::replace)), ");</script>\n");
+  for (FusionReport loop : r.loops) {  // a plan like others, which nobody asks for by itself
+    loop.trigger = {cat("a loop of plan ", r.plan), r.trigger.file, r.trigger.line};
+    out += page_plan(loop);
+  }
+  return out;
 }
 
 std::string page_run(std::string_view run) {

@@ -112,8 +112,9 @@ std::string to_text(const FusionReport& r) {
   char percent[32];
   std::snprintf(percent, sizeof percent, "%.0f", r.reduction_percent());
   std::string out =
-      cat("[kiln] plan ", r.plan, " on ", r.device, ": ", r.before.kernels, " operations in ",
-          r.after.kernels, r.after.kernels == 1 ? " kernel" : " kernels", " and ", r.after.library_calls,
+      cat("[kiln] plan ", r.plan, " on ", r.device, ": ", r.before.kernels,
+          r.before.kernels == 1 ? " operation in " : " operations in ", r.after.kernels,
+          r.after.kernels == 1 ? " kernel" : " kernels", " and ", r.after.library_calls,
           r.after.library_calls == 1 ? " library call (" : " library calls (", percent, " % fewer)\n");
   if (!r.trigger.call.empty())
     out += cat("  forced by: ", r.trigger.call, " at ", line_text(r.trigger.file, r.trigger.line),
@@ -135,7 +136,9 @@ std::string to_text(const FusionReport& r) {
   }
   for (const FusionReport::Stored& s : r.stored)
     out += cat("  stored: ", describe(r, s.node), ": ", text_of(s.why), "\n");
-  for (const FusionReport& loop : r.loops) out += cat("  in the loop:\n", to_text(loop));
+  for (const FusionReport& loop : r.loops)
+    out += cat("  in the loop", loop.runs > 0 ? cat(", ", loop.runs, " times") : std::string(), ":\n",
+               to_text(loop));
   return out;
 }
 

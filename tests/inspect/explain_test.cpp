@@ -326,6 +326,37 @@ TEST_F(Explain, EachReasonToStoreAValueHasAProgram) {
     EXPECT_TRUE(seen.contains(why)) << name(why);
 }
 
+/// Of the plans that a loop runs: how often, and how long their latest measured runs took.
+TEST_F(Explain, LoopsHaveIterationsAndTimes) {
+  const Tensor m = test::data({32, 32});
+  const FusionReport r = report_of([&] {
+    return while_loop([](const Tensors& s) { return s[0] < 3; },
+                      [](const Tensors& s) { return Tensors{s[0] + 1, matmul(s[1], s[1].T())}; },
+                      {Tensor(0), m})[1];
+  });
+  ASSERT_EQ(r.loops.size(), 2u) << to_text(r);
+  EXPECT_EQ(r.loops[0].runs, 4u) << "the condition";
+  EXPECT_EQ(r.loops[1].runs, 3u);
+  if (on_cpu()) {
+    EXPECT_GT(r.loops[1].regions.front().measured_ns, 0) << to_text(r);
+  }
+  EXPECT_NE(to_text(r).find("in the loop, 3 times:"), std::string::npos) << to_text(r);
+  EXPECT_EQ(fusion_report_from_json(to_json(r)), r);
+}
+
+/// Two kernels of one region are not made anew for each other.
+TEST_F(Explain, KernelsOfOnePlanAreNoNeighbours) {
+  const FusionReport r = report_of([&] { return matmul(nn::softmax(matmul(x_, x_.T())), x_); });
+  for (const FusionReport::Region& region : r.regions)
+    for (const FusionReport::Kernel& k : region.kernels) EXPECT_EQ(k.field, "") << to_text(r);
+}
+
+TEST_F(Explain, NamesThatAreNoUtf8StandInJson) {
+  FusionReport r;
+  r.trigger = {"eval", "caf\xe9.cpp", 3};
+  EXPECT_NE(to_json(r).find("caf\xef\xbf\xbd.cpp"), std::string::npos);
+}
+
 // ---- files ----
 
 TEST_F(Explain, AFileHasALineForAPlanAndLinesForLaterRuns) {

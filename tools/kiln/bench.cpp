@@ -4,6 +4,7 @@
 #include "bench_row.h"
 #include "bench_shapes.h"
 #include "commands.h"
+#include "inspect/compile_budget.h"
 #include "workload.h"
 
 #include <kiln/config.h>
@@ -111,6 +112,7 @@ std::vector<Row> bench_one(const Workload& w, const Options& o, BenchDevice& dev
 }
 
 void run(const Options& o) {
+  engine::mute_compile_budget(true);  // its programs are many, and forced by one line
   if (is_gpu(o) && std::ranges::find(o.modes, "vm") != o.modes.end())
     throw UserError("[bench] --modes vm: the vm runs kernels of the CPU, not of " + o.device);
   Config c = config();

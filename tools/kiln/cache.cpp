@@ -98,6 +98,9 @@ void prune(DiskCache& cache, std::uint64_t keep, bool json) {
 }
 
 void export_to(DiskCache& cache, const std::string& file, bool json) {
+  if (!cache.usable()) throw UserError("[cache] nothing can be exported: " + cache.reason());
+  if (cache.stat().entries == 0)
+    throw UserError("[cache] " + cache.directory() + " has no entries: run the program first");
   std::ofstream out(file, std::ios::binary);
   if (!out) throw UserError("[cache] cannot write to " + file);
   const std::size_t entries = engine::export_bundle(cache, out);

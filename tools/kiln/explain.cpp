@@ -8,20 +8,25 @@
 #include <kiln/fusion_report.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
 namespace kiln::tool {
 namespace {
 
-/// The plans of a file, with the times and verdicts of their latest measured runs.
+/// The plans of a file, with the times and verdicts of their latest measured runs. The last line of a program
+/// that was killed may be cut: it is left out.
 std::vector<FusionReport> read_reports(const std::string& file) {
   std::ifstream in(file);
-  if (!in) throw UserError("[explain] cannot read " + file);
+  if (!in || std::filesystem::is_directory(file)) throw UserError("[explain] cannot read " + file);
   std::vector<FusionReport> out;
   std::size_t number = 0;
   for (std::string line; std::getline(in, line);) {
@@ -35,7 +40,9 @@ std::vector<FusionReport> read_reports(const std::string& file) {
       for (std::size_t i = out.size(); i-- > 0;)
         if (engine::merge_run_json(line, out[i])) break;
     } catch (const UserError& e) {
-      throw UserError("[explain] " + file + ":" + std::to_string(number) + ": " + e.what());
+      const std::string where = file + ":" + std::to_string(number) + ": ";
+      if (!in.eof() || out.empty()) throw UserError("[explain] " + where + e.what());
+      std::fprintf(stderr, "kiln: [explain] %sthe last line is cut, and left out\n", where.c_str());
     }
   }
   if (out.empty()) throw UserError("[explain] " + file + " has no report");
@@ -52,12 +59,13 @@ bool is_named(const FusionReport::Kernel& kernel, const std::string& wanted) {
   return kernel.name.starts_with(wanted) || kernel.key.starts_with(wanted);
 }
 
-void why_region(const FusionReport& r, const FusionReport::Region& region,
+/// `r`: the report that has the region; `plan`: the same, or that of the plan whose loop runs it.
+void why_region(const FusionReport& plan, const FusionReport& r, const FusionReport::Region& region,
                 const FusionReport::Kernel& kernel) {
-  std::printf("%s (%s)\n  plan %llu, forced by %s at %s:%u\n  schedule %s: %s\n", kernel.name.c_str(),
-              std::string(text_of(region.kind)).c_str(), static_cast<unsigned long long>(r.plan),
-              r.trigger.call.c_str(), r.trigger.file.c_str(), r.trigger.line, kernel.schedule.c_str(),
-              kernel.why.c_str());
+  std::printf("%s (%s)\n  %splan %llu, forced by %s at %s:%u\n  schedule %s: %s\n", kernel.name.c_str(),
+              std::string(text_of(region.kind)).c_str(), &plan == &r ? "" : "in a loop of ",
+              static_cast<unsigned long long>(plan.plan), plan.trigger.call.c_str(),
+              plan.trigger.file.c_str(), plan.trigger.line, kernel.schedule.c_str(), kernel.why.c_str());
   std::printf("  code: %s", kernel.verdict.c_str());
   if (kernel.compile_ns >= 0) std::printf(", %.1f ms", static_cast<double>(kernel.compile_ns) * 1e-6);
   std::printf("\n");
@@ -78,13 +86,32 @@ void why_region(const FusionReport& r, const FusionReport::Region& region,
                   b.text().c_str(), std::string(text_of(b.hint())).c_str());
 }
 
+/// Explains the kernels of a plan, and of its loops, that have the name; returns how many have.
+int explain_kernels(const FusionReport& plan, const FusionReport& r, const std::string& wanted) {
+  int found = 0;
+  for (const FusionReport::Region& region : r.regions)
+    for (const FusionReport::Kernel& kernel : region.kernels)
+      if (is_named(kernel, wanted)) why_region(plan, r, region, kernel), ++found;
+  for (const FusionReport& loop : r.loops) found += explain_kernels(plan, loop, wanted);
+  return found;
+}
+
+void add_names(const FusionReport& r, std::set<std::string>& names) {
+  for (const FusionReport::Region& region : r.regions)
+    for (const FusionReport::Kernel& kernel : region.kernels) names.insert(kernel.name);
+  for (const FusionReport& loop : r.loops) add_names(loop, names);
+}
+
 void explain_kernel(const std::vector<FusionReport>& reports, const std::string& wanted) {
   int found = 0;
-  for (const FusionReport& r : reports)
-    for (const FusionReport::Region& region : r.regions)
-      for (const FusionReport::Kernel& kernel : region.kernels)
-        if (is_named(kernel, wanted)) why_region(r, region, kernel), ++found;
-  if (found == 0) throw UserError("[explain] no kernel's name or key begins with " + wanted);
+  for (const FusionReport& r : reports) found += explain_kernels(r, r, wanted);
+  if (found > 0) return;
+  std::set<std::string> names;
+  for (const FusionReport& r : reports) add_names(r, names);
+  std::string list;
+  for (const std::string& name : names) list += "\n  " + name;
+  throw UserError("[explain] no kernel's name or key begins with " + wanted +
+                  (list.empty() ? "; the file has no kernels" : "; the kernels are" + list));
 }
 
 void write_page(const std::vector<FusionReport>& reports, const std::string& file) {
@@ -112,40 +139,70 @@ std::map<std::pair<std::string, int>, const FusionReport*> by_line(const std::ve
 std::vector<std::string> boundaries_of(const FusionReport& r) {
   std::vector<std::string> out;
   for (const FusionReport::Boundary& b : r.boundaries)
-    out.push_back(line_of(r, b.from) + " -> " + line_of(r, b.to) + ": " + b.text());
-  std::ranges::sort(out);
+    out.push_back("boundary " + line_of(r, b.from) + " -> " + line_of(r, b.to) + ": " + b.text());
   return out;
 }
 
-void print_changed(const char* what, long long a, long long b, bool& any) {
-  if (a == b) return;
-  std::printf("  %s: %lld, was %lld\n", what, b, a);
-  any = true;
+/// Equal kernels have equal names.
+std::vector<std::string> kernels_of(const FusionReport& r) {
+  std::vector<std::string> out;
+  for (const FusionReport::Region& region : r.regions)
+    for (const FusionReport::Kernel& kernel : region.kernels)
+      out.push_back("kernel " + kernel.name + ": " + kernel.schedule);
+  return out;
 }
 
-bool print_difference(const std::string& line, const FusionReport& a, const FusionReport& b) {
-  std::printf("%s\n", line.c_str());
-  bool any = false;
-  print_changed("operations", a.before.kernels, b.before.kernels, any);
-  print_changed("kernels", a.after.kernels, b.after.kernels, any);
-  print_changed("library calls", a.after.library_calls, b.after.library_calls, any);
-  print_changed("bytes", a.after.bytes, b.after.bytes, any);
-  for (const auto& [kind, n] : b.by_kind) {
-    const auto before = a.by_kind.find(kind);
-    print_changed(("regions of kind " + kind).c_str(), before == a.by_kind.end() ? 0 : before->second, n,
-                  any);
-  }
-  for (const auto& [kind, n] : a.by_kind)
-    if (!b.by_kind.contains(kind)) print_changed(("regions of kind " + kind).c_str(), n, 0, any);
-  const std::vector<std::string> old_ones = boundaries_of(a), new_ones = boundaries_of(b);
+/// What only one of two lists has.
+std::string changes(std::vector<std::string> was, std::vector<std::string> now) {
+  std::ranges::sort(was);
+  std::ranges::sort(now);
   std::vector<std::string> gone, come;
-  std::ranges::set_difference(old_ones, new_ones, std::back_inserter(gone));
-  std::ranges::set_difference(new_ones, old_ones, std::back_inserter(come));
-  for (const std::string& text : gone) std::printf("  - boundary %s\n", text.c_str());
-  for (const std::string& text : come) std::printf("  + boundary %s\n", text.c_str());
-  any = any || !gone.empty() || !come.empty();
-  if (!any) std::printf("  equal\n");
-  return any;
+  std::ranges::set_difference(was, now, std::back_inserter(gone));
+  std::ranges::set_difference(now, was, std::back_inserter(come));
+  std::string out;
+  for (const std::string& text : gone) out += "  - " + text + "\n";
+  for (const std::string& text : come) out += "  + " + text + "\n";
+  return out;
+}
+
+std::string change(const std::string& what, std::int64_t was, std::int64_t now) {
+  return was == now ? "" : "  " + what + ": " + std::to_string(now) + ", was " + std::to_string(was) + "\n";
+}
+
+/// Of all regions; below 0: not all were measured.
+double measured_ns(const FusionReport& r) {
+  double sum = 0;
+  for (const FusionReport::Region& region : r.regions) {
+    if (region.measured_ns < 0) return -1;
+    sum += region.measured_ns;
+  }
+  return sum;
+}
+
+/// What differs between two reports, by lines; empty: nothing does. Times always do, and are no difference.
+std::string changes(const FusionReport& a, const FusionReport& b) {
+  std::string out = change("operations", a.before.kernels, b.before.kernels) +
+                    change("kernels", a.after.kernels, b.after.kernels) +
+                    change("library calls", a.after.library_calls, b.after.library_calls) +
+                    change("bytes", a.after.bytes, b.after.bytes);
+  const auto of_kind = [](const FusionReport& r, const std::string& kind) {
+    const auto found = r.by_kind.find(kind);
+    return found == r.by_kind.end() ? 0 : found->second;
+  };
+  std::set<std::string> kinds;
+  for (const FusionReport* r : {&a, &b})
+    for (const auto& [kind, n] : r->by_kind) kinds.insert(kind);
+  for (const std::string& kind : kinds)
+    out += change("regions of kind " + kind, of_kind(a, kind), of_kind(b, kind));
+  out += changes(boundaries_of(a), boundaries_of(b)) + changes(kernels_of(a), kernels_of(b)) +
+         change("plans of loops", std::ssize(a.loops), std::ssize(b.loops));
+  for (std::size_t i = 0; i < std::min(a.loops.size(), b.loops.size()); ++i)
+    out += changes(a.loops[i], b.loops[i]);
+  if (out.empty() || measured_ns(a) <= 0 || measured_ns(b) <= 0) return out;
+  char times[96];
+  std::snprintf(times, sizeof times, "  measured: %.1f us, was %.1f us\n", measured_ns(b) * 1e-3,
+                measured_ns(a) * 1e-3);
+  return out + times;
 }
 
 void print_alone(const std::string& line, const std::string& file, const FusionReport& r) {
@@ -168,7 +225,10 @@ void diff(const std::string& before, const std::string& after) {
       print_alone(line.first, after, *report);
       ++changed;
     } else {
-      changed += print_difference(line.first, *old->second, *report);
+      const std::string text = changes(*old->second, *report);
+      if (text.empty()) continue;
+      std::printf("%s\n%s", line.first.c_str(), text.c_str());
+      ++changed;
     }
   }
   for (const auto& [line, report] : of_a)
@@ -187,8 +247,9 @@ void add_explain(CLI::App& app) {
   auto file = std::make_shared<std::string>(), why = std::make_shared<std::string>();
   command->add_option("file", *file, "The file")->required();
   auto page = std::make_shared<std::string>();
-  command->add_option("--html", *page, "Write a page instead, one file without network");
-  command->add_option("--why", *why, "One kernel: the beginning of its name or key");
+  CLI::Option* const html =
+      command->add_option("--html", *page, "Write a page instead, one file without network");
+  command->add_option("--why", *why, "One kernel: the beginning of its name or key")->excludes(html);
   command->callback([=] {
     const std::vector<FusionReport> reports = read_reports(*file);
     if (!page->empty()) return write_page(reports, *page);

@@ -2,6 +2,7 @@
 // rank stand for all. What a program fuses beyond these chains is its own, and compiled when it runs.
 #include "warm.h"
 
+#include "inspect/compile_budget.h"
 #include "progress.h"
 
 #include <kiln/config.h>
@@ -184,6 +185,7 @@ Warmed warm(const WarmOptions& o) {
   if (c.cache != "rw") throw UserError("[cache] nothing can be kept: KILN_CACHE=" + c.cache);
   c.tier = Tier::Jit;  // wait for each kernel
   const ScopedConfig scope(c);
+  engine::mute_compile_budget(true);  // compiles are what this line is for
   const Suite suite = suite_of(o);
   const Progress progress(suite.programs.size());
   const Statistics before = statistics();
