@@ -1,6 +1,5 @@
 #include "engine/growth.h"
 
-#include "engine/device_memory.h"
 #include "ir/op.h"
 #include "record/recorded.h"
 #include "record/trace_locks.h"
@@ -16,7 +15,6 @@ namespace {
 
 constexpr std::uint32_t kPatience = 2;  // growing evaluations after which growth is looked into
 constexpr std::uint32_t kMostPatience = 1 << 16;
-constexpr std::size_t kFew = 256;  // pending nodes, which are soon looked at
 constexpr std::size_t kMostLines = 64;
 constexpr std::uint32_t kIdle =
     64;  // evaluations without a value of such a line, after which the lines are forgotten
@@ -26,8 +24,7 @@ constexpr std::uint64_t kMostShare =
 }  // namespace
 
 struct Growth {
-  std::size_t alive = 0;    // pending nodes after the latest evaluation, or more: see RecordLog::alive
-  std::size_t found = 0;    // pending nodes at the latest look
+  std::size_t alive = 0;    // pending nodes after the latest evaluation
   std::uint32_t grown = 0;  // evaluations in a row after which there were more than before
   std::uint32_t patience = kPatience;
   std::uint32_t idle = 0;
@@ -50,12 +47,10 @@ void remember(SourceLocation line) {
   if (growth.n_lines < kMostLines && !has_joined(line)) growth.lines[growth.n_lines++] = line;
 }
 
-/// Pending nodes of the calling thread with a reference each, how many other pending nodes read each, and
-/// which are made of arguments.
+/// Pending nodes of the calling thread with a reference each, and how many other pending nodes read each.
 struct Pending {
   std::vector<ir::Node*> nodes;
   std::vector<std::uint32_t> reads;
-  std::vector<bool> of_arguments;
 
   Pending() = default;
   /// The caller holds the trace lock here, and not when this object dies: freeing memory may run a user's
@@ -63,16 +58,10 @@ struct Pending {
   void read() {
     ir::pending_nodes(nodes);
     reads.assign(nodes.size(), 0);
-    of_arguments.assign(nodes.size(), false);
-    for (std::size_t i = 0; i < nodes.size(); ++i)  // operands come first
-      for (const ir::Node* in : ir::operands(*nodes[i])) {
-        if (!in) continue;
-        if (in->home == ir::current_trace() && in->marked() < nodes.size() && nodes[in->marked()] == in) {
+    for (const ir::Node* n : nodes)
+      for (const ir::Node* in : ir::operands(*n)) {
+        if (in && in->home == ir::current_trace() && in->marked() < nodes.size() && nodes[in->marked()] == in)
           ++reads[in->marked()];
-          of_arguments[i] = of_arguments[i] || of_arguments[in->marked()];
-        } else if (in->op == ir::Op::leaf) {
-          of_arguments[i] = true;
-        }
       }
   }
   Pending(const Pending&) = delete;
@@ -83,11 +72,7 @@ struct Pending {
   bool held(std::size_t i) const { return nodes[i]->refs.load(std::memory_order_relaxed) - 1 > reads[i]; }
 };
 
-Device device_of(const ir::Node* n) {
-  return n->device == ir::kAnyDevice ? default_device() : ir::device_of(n->device);
-}
-
-/// Whether a node is a value of its own, which is computed on the roots' device.
+/// Whether a node is a value of its own, made of arguments on the roots' device.
 bool may_join(const ir::Node* n, std::span<ir::Node* const> roots) {
   const ir::OpKind kind = ir::info(n->op).kind;
   if (!ir::has_value(n->op) || kind == ir::OpKind::LoopState) return false;
@@ -95,7 +80,8 @@ bool may_join(const ir::Node* n, std::span<ir::Node* const> roots) {
   if (kind == ir::OpKind::LoopResult && ir::attributes<ir::LoopResult>(*n).index == 0 &&
       ir::attributes<ir::Loop>(*n->in[0]).count > 0)
     return false;
-  return device_of(n) == device_of(roots.front()) && std::find(roots.begin(), roots.end(), n) == roots.end();
+  return n->device != ir::kAnyDevice && n->device == roots.front()->device &&
+         std::find(roots.begin(), roots.end(), n) == roots.end();
 }
 
 }  // namespace
@@ -104,7 +90,7 @@ void Joining::collect(std::span<ir::Node* const> roots) {
   if (ir::current_trace() == ir::kSharedTrace || ir::recorded.unnoted > 0 || config().mode == Mode::Eager)
     return;
   const bool grown = growth.grown >= growth.patience;
-  std::uint64_t room = memory_use(device_of(roots.front())).limit / kMostShare;
+  std::uint64_t room = memory_use(ir::device_of(roots.front()->device)).limit / kMostShare;
   Pending pending;
   {
     const ir::TraceGuard guard;
@@ -112,7 +98,7 @@ void Joining::collect(std::span<ir::Node* const> roots) {
     for (std::size_t i = 0; i < pending.nodes.size(); ++i) {
       ir::Node* const n = pending.nodes[i];
       if (!pending.held(i) || !((grown && pending.reads[i] == 0) || has_joined(n->loc)) ||
-          !pending.of_arguments[i] || !may_join(n, roots))
+          !may_join(n, roots))
         continue;
       const auto bytes = static_cast<std::uint64_t>(n->numel * size_of(n->dtype));
       if (bytes > room) continue;
@@ -120,15 +106,9 @@ void Joining::collect(std::span<ir::Node* const> roots) {
       joined_.push_back(ir::NodeRef::share(n));
     }
   }
-  // Where other threads compute what is counted here there was no growth, and the next may be one.
-  const bool in_vain = pending.nodes.size() > std::max(growth.found, kFew);
-  growth.found = pending.nodes.size();
   if (grown) {
     growth.grown = 0;
-    if (!joined_.empty())
-      growth.patience = kPatience;
-    else if (in_vain)
-      growth.patience = std::min(2 * growth.patience, kMostPatience);
+    growth.patience = joined_.empty() ? std::min(2 * growth.patience, kMostPatience) : kPatience;
     for (const ir::NodeRef& n : joined_) remember(n->loc);
   }
   growth.idle = joined_.empty() ? growth.idle + 1 : 0;

@@ -8,15 +8,12 @@
 #include "record/learned_lines.h"
 #include "record/recorded.h"
 
-#include <kiln/random.h>
-
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <functional>
 #include <sstream>
 #include <string>
-#include <thread>
 #include <vector>
 
 namespace kiln {
@@ -205,37 +202,6 @@ TEST(CarriedState, ARunningAverageThatIsReadAtTheEnd) {
     EXPECT_GT(s.loss.item<float>(), 0);
   });
   EXPECT_TRUE(std::isfinite(sum(average).item<float>()));
-}
-
-/// What is made of no argument belongs to no device, also once it is computed: values of it pile up likewise.
-TEST(CarriedState, ARunningSumOfWhatIsMadeOfRandomNumbers) {
-  Tensor now = random::normal(random::Key(1), {64, 96}).eval(), total = zeros({64, 96});
-  expect_steady([&](int) {
-    now = now - 0.1f * tanh(now);
-    total = total + now;
-    EXPECT_TRUE(std::isfinite(mean(now).item<float>()));
-  });
-  EXPECT_TRUE(std::isfinite(sum(total).item<float>()));
-}
-
-/// Threads compute what another one recorded, which that one does not see: it counts such values as pending,
-/// looks for what piles up, and finds nothing. It goes on looking.
-TEST(CarriedState, ARunningSumAfterThreadsSharedValues) {
-  for (int round = 0; round < 40; ++round) {
-    const Tensor x = data({32, 32}, DType::Float32, round), changed = x * 2, total = sum(x, 1);
-    std::vector<std::thread> threads;
-    for (const Tensor& shared : {changed, total})
-      threads.emplace_back([mine = shared] { EXPECT_TRUE(std::isfinite(sum(mine).item<float>())); });
-    for (std::thread& t : threads) t.join();
-    EXPECT_TRUE(std::isfinite(sum(x).item<float>()));
-  }
-  Tensor now = data({64, 96}), total = zeros({64, 96});
-  for (int step = 0; step < 12; ++step) {
-    now = now - 0.1f * tanh(now);
-    total = total + now;
-    EXPECT_TRUE(std::isfinite(mean(now).item<float>()));
-  }
-  EXPECT_LT(ir::recorded.alive, 12u) << "sums are computed as they pile up";
 }
 
 TEST(CarriedState, NewtonWithAHeldHistory) {
