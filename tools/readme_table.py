@@ -19,8 +19,8 @@ SHOWN = ["chain10_f32_16M", "softmax_f32_16384x1024", "layernorm_f32_16384x1024"
 SHOWN_GPU = ["chain10_f32_64M", "softmax_bf16_16384x4096", "rmsnorm_residual_bf16_16384x4096", "layernorm_f32_32768x2048",
              "sum_all_f32_256M", "black_scholes_f32_32M", "linear_gelu_bf16_8192x4096x4096", "swiglu_bf16_8192x4096x11008",
              "attention_causal_bf16_4x32x4096x128", "conv_bn_relu_bf16_nhwc_64x56x56x256_3x3",
-             "llama_layer_bf16_B4_S2048_D4096_H32_F11008", "adamw_148tensors_124M_f32", "chain50_f32_16M", "cumsum_f32_64M",
-             "scatter_add_f32_16384x768", "sort_f32_16M", "small_chain10_f32_1024", "small_mlp4_bf16_64x256"]
+             "llama_layer_bf16_B4_S2048_D4096_H32_F11008", "adamw_148tensors_124M_f32", "chain50_f32_16M",
+             "cumsum_f32_64M", "scatter_add_f32_16384x768", "sort_f32_16M", "small_chain10_f32_1024", "small_mlp4_bf16_64x256"]
 PEERS = ["torch eager", "torch.compile", "reduce-overhead", "max-autotune", "jax.jit"]
 
 
