@@ -171,17 +171,22 @@ void RegionLowering::put_on_lanes(LoopDecl& loop) const {
   const auto shorter = [&](const Group& g) {
     return (g.pieces.empty() ? g.extent : g.pieces.back().extent) < s_.lanes;
   };
-  const auto divides = [&](const Entry& e) {
-    return std::any_of(e.index.terms, e.index.terms + e.index.n, [&](const Term& t) {
-      return t.atom >= p_.space.axis_count() && !p_.space.atom(t.atom).jumps;
+  const auto divides = [&](const Index& i) {
+    return std::any_of(i.terms, i.terms + i.n, [&](const Term& t) {
+      const Atom::Kind kind = p_.space.atom(t.atom).kind;
+      return kind != Atom::Kind::Axis && kind != Atom::Kind::Value && kind != Atom::Kind::Position;
     });
+  };
+  const auto guard_divides = [&](const PredicateLink& l) {
+    return divides(l.predicate.t) || l.predicate.step > 1;  // of what may be below 0, too
   };
   loop.again =
       target_.gpu && s_.lanes >= kTwoQuotients && !s_.windows && s_.tile == 1 &&
       (s_.form == Form::Flat || s_.form == Form::Rows) && scans_.empty() && p_.loops.empty() &&
       !shorter(groups_.back()) &&
       std::ranges::none_of(groups_, [&](const Group& g) { return !g.pieces.empty() && shorter(g); }) &&
-      std::ranges::none_of(p_.entries, divides);
+      std::ranges::none_of(p_.entries, divides, &Entry::index) &&
+      std::ranges::none_of(p_.links, guard_divides);
 }
 
 /// A loop over each group, the first over a part of its group if `outermost` says so; none is complete yet.
