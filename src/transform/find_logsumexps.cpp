@@ -71,9 +71,8 @@ class Finder {
   NodeId written(GraphNode n, const Found& f) {
     add_.loc = n.loc;
     NodeId all = add_.add(Op::reduce_logaddexp, {now_[f.x]}, ir::Reduce{f.axes});
-    const NodeId greatest = n.in[f.greatest];
-    all = add_.add(Op::reshape, {all}, {}, {.dims = g_[greatest].dims});
-    add_.redefine(n, Op::add, {all, add_.add(Op::subtract, {greatest, greatest})});
+    all = add_.add(Op::reshape, {all}, {}, {.dims = g_[n.in[f.greatest]].dims});
+    add_.redefine(n, Op::add, {all, add_.add(Op::subtract, {all, all})});
     return add_.push(n);
   }
 
