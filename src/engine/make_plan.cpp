@@ -113,7 +113,7 @@ transform::Wishes wishes(const schedule::Target& target, Device device) {
     w.vectors = transform::VectorCosts{
         .apart = true, .most_terms = 1024, .most_across = 64, .most_of_two = 64, .least_sums = 1 << 16};
     w.most_nested = 16;
-    w.seconds = {.seconds = true};
+    w.seconds = {.seconds = true, .by_values = true};
     w.finds_logsumexps = true;
     if (has_doubles(target))
       w.keeps_rows = [&target](const transform::ReducedRows& r) { return keeps_rows(r, target); };

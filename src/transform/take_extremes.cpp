@@ -1,4 +1,4 @@
-// Terminates: one walk in topological order; a part of a sort becomes a dozen nodes at most.
+// Terminates: one walk in topological order; a part of a sort becomes two dozen nodes at most.
 #include "transform/take_extremes.h"
 
 #include "ir/builder.h"
@@ -12,6 +12,7 @@
 #include <cmath>
 #include <limits>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 namespace kiln::transform {
@@ -29,8 +30,23 @@ class Taker {
   Taker(Graph& graph, const SecondCosts& costs) : g_(graph), costs_(costs), add_(graph) {}
 
   Renumbering run() {
-    return rebuild(g_, [&](NodeId, GraphNode n) {
-      if (n.op != Op::part || g_[n.in[0]].op != Op::sort_with_positions) return add_.push(n);
+    std::vector<bool> placed(g_.size());
+    std::vector<int> readers(g_.size());
+    for (const NodeId root : g_.roots) ++readers[root];
+    for (const GraphNode& n : g_.nodes)
+      for (const NodeId in : n.in) ++readers[in];
+    for (NodeId id = 0; id < g_.size(); ++id)
+      if (const GraphNode& n = g_[id]; n.op == Op::part && !wants_values(n) && (readers[id] > 0 || n.held))
+        placed[n.in[0]] = true;
+    return rebuild(g_, [&](NodeId id, GraphNode n) {
+      const bool ordered = n.op == Op::part && g_[n.in[0]].op == Op::sort_with_positions;
+      if (!ordered) {
+        const bool held = n.held;
+        const NodeId now = n.op == Op::reduce_max || n.op == Op::reduce_min ? extreme(n) : add_.push(n);
+        if (placed[id]) orders_[now].places = true;
+        if (readers[id] == 1 && !held) alone_.insert(now);
+        return now;
+      }
       const auto how = ir::attributes<ir::Sort>(g_[n.in[0]]);
       const NodeId x = g_[n.in[0]].in[0];
       if (!how.descending || g_[x].dims[how.axis] <= 1 || is_bool(g_[x].dtype)) return add_.push(n);
@@ -46,6 +62,7 @@ class Taker {
   struct Order {                                       // of one bundle
     NodeId first = ir::kNoNode, second = ir::kNoNode;  // positions
     NodeId rest = ir::kNoNode;                         // the elements without the first: it is the least
+    bool places = false;                               // somebody asks where they were
   };
 
   /// Whether few maps make a value, of nothing but much smaller ones.
@@ -61,6 +78,33 @@ class Taker {
       }
     }
     return true;
+  }
+
+  /// Whether a value is f(x), of one reader, where f grows with x and gives a number of each: an extreme of
+  /// f(x) is f of that of x.
+  bool is_rising(NodeId id) const {
+    switch (g_[id].op) {
+      case Op::exp:
+      case Op::exp2:
+      case Op::expm1:
+      case Op::sinh:
+      case Op::tanh:
+      case Op::atan:
+      case Op::asinh:
+      case Op::erf:
+      case Op::sigmoid:
+      case Op::softplus: return is_float(g_[g_[id].in[0]].dtype) && alone_.contains(id);
+      default: return false;
+    }
+  }
+
+  NodeId extreme(GraphNode n) {
+    const NodeId x = n.in[0];
+    if (!is_rising(x)) return add_.push(n);
+    add_.loc = n.loc;
+    const NodeId of_x = add_.add(n.op, {g_[x].in[0]}, ir::attributes<ir::Reduce>(n));
+    add_.redefine(n, g_[x].op, {of_x});
+    return add_.push(n);
   }
 
   bool wants_values(const GraphNode& n) const { return ir::attributes<ir::Part>(n).index == 0; }
@@ -91,9 +135,44 @@ class Taker {
     return add_.add(Op::constant, {}, ir::Constant{bits}, {.dtype = dtype, .dims = Shape{}});
   }
 
-  NodeId two(GraphNode n, NodeId x, std::size_t axis) {
+  /// The greatest two of floats, of which nobody asks where they were: the greatest, and the greatest of what
+  /// is less, if nothing else equals the first. So an element is compared with numbers alone. All is of a
+  /// type in which a number of the elements' has one just below it.
+  NodeId two_values(GraphNode n, NodeId x, std::size_t axis) {
     add_.loc = n.loc;
+    const bool rising = is_rising(x);
+    const Op map = g_[x].op;
+    if (rising) x = g_[x].in[0];
+    const DType stored = g_[x].dtype, type = is_half(stored) ? DType::Float32 : stored;
+    const auto as = [&](NodeId value, DType to) {
+      return g_[value].dtype == to ? value : add_.add(Op::cast, {value}, {}, {.dtype = to});
+    };
+    const ir::Reduce along{std::uint64_t{1} << axis};
+    const NodeId infinite = number(type, kernel::const_bits(type, -least_of(type))),
+                 least = number(type, kernel::const_bits(type, least_of(type)));
+    x = as(x, type);
+    const NodeId first = add_.add(Op::reduce_max, {x}, along),
+                 below = add_.add(Op::where, {add_.add(Op::isnan, {first}), infinite,
+                                              add_.add(Op::nextafter, {first, least})}),
+                 less = add_.add(Op::less_equal, {x, below}),  // never of a NaN
+        rest = add_.add(Op::where, {less, x, least}), second = add_.add(Op::reduce_max, {rest}, along);
+    const NodeId others =
+        add_.add(Op::reduce_sum,
+                 {add_.add(Op::where, {less, number(DType::Int32, 0), number(DType::Int32, 1)})}, along);
+    const NodeId again = add_.add(Op::greater, {others, number(g_[others].dtype, 1)});
+    const NodeId both[] = {as(first, stored), as(add_.add(Op::where, {again, first, second}), stored)};
+    if (rising)
+      add_.redefine(n, map, {add_.add(Op::join, {both[0], both[1]}, ir::Join{axis}, {.dims = n.dims})});
+    else
+      add_.redefine(n, Op::join, {both[0], both[1]}, ir::Join{axis});
+    return add_.push(n);
+  }
+
+  NodeId two(GraphNode n, NodeId x, std::size_t axis) {
     Order& order = orders_[n.in[0]];
+    if (costs_.by_values && is_float(g_[x].dtype) && !order.places && wants_values(n))
+      return two_values(std::move(n), x, axis);
+    add_.loc = n.loc;
     const NodeId at = first_position(order, x, axis);
     const DType type = g_[x].dtype;
     if (order.second == ir::kNoNode) {
@@ -121,6 +200,7 @@ class Taker {
   const SecondCosts costs_;
   ir::Builder add_;
   std::unordered_map<NodeId, Order> orders_;
+  std::unordered_set<NodeId> alone_;  // nodes, as they are now, that one node reads
 };
 
 }  // namespace

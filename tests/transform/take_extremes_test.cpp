@@ -1,6 +1,7 @@
 #include "transform/take_extremes.h"
 
 #include "ir/graph_builder.h"
+#include "transform/dce.h"
 
 #include <gtest/gtest.h>
 
@@ -104,6 +105,86 @@ TEST(TakeExtremes, TheSecondOfNaNAndOfTheLeast) {
   take_extremes(b.graph, {.seconds = true});
   EXPECT_EQ(count(b, Op::part), 0);
   EXPECT_EQ(b.values(), expected);
+}
+
+/// Where only values are asked for, elements are compared with numbers; halves as numbers of Float32.
+TEST(TakeExtremes, TheGreatestTwoWithoutTheirPositions) {
+  const float inf = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
+  const std::vector<std::vector<std::pair<int, float>>> rows = {{},
+                                                                {{0, 1.0f}},
+                                                                {{3, -2.0f}, {5, -1.0f}, {9, -2.0f}},
+                                                                {{3, 7.0f}, {39, 7.0f}},
+                                                                {{3, nan}},
+                                                                {{3, nan}, {4, 2.0f}},
+                                                                {{0, nan}, {5, nan}},
+                                                                {{0, nan}, {5, inf}, {6, inf}},
+                                                                {{1, inf}, {7, 1.0f}},
+                                                                {{1, 1.0f}, {7, 0.99609375f}},
+                                                                {{0, 0x1p-24f}, {1, -0x1p-24f}}};
+  for (const DType type : {DType::Float64, DType::Float32, DType::Float16, DType::BFloat16}) {
+    GraphBuilder b;
+    const auto count_of = static_cast<std::int64_t>(rows.size());
+    const NodeId x = b.leaf(DType::Float32, {count_of, 40}), made = b.op(Op::negative, {b.cast(x, type)});
+    std::vector<float> elements(rows.size() * 40, inf);  // negated: the least
+    for (std::size_t r = 0; r < rows.size(); ++r)
+      for (const auto& [at, value] : rows[r]) elements[r * 40 + static_cast<std::size_t>(at)] = -value;
+    std::memcpy(b.memory(0).data(), elements.data(), elements.size() * sizeof(float));
+    const NodeId both =
+        b.add(Op::sort_with_positions, {made}, ir::Sort{1, true}, {.dims = Shape{count_of, 2}});
+    b.add(Op::part, {both}, ir::Part{1},
+          {.dtype = DType::Int64, .dims = Shape{count_of, 2}});  // read by none
+    b.root(b.add(Op::part, {both}, ir::Part{0}, {.dtype = type, .dims = Shape{count_of, 2}}));
+    const auto expected = b.values();
+    take_extremes(b.graph, {.seconds = true, .by_values = true});
+    dce(b.graph);
+    ir::verify(b.graph);
+    EXPECT_EQ(count(b, Op::part), 0);
+    EXPECT_EQ(count(b, Op::reduce_argmax), 0);
+    EXPECT_EQ(count(b, Op::reduce_max), 2);
+    EXPECT_EQ(b.values(), expected) << name(type);
+  }
+}
+
+TEST(TakeExtremes, PositionsThatAreAskedForAreFound) {
+  for (const DType type : {DType::Float32, DType::Int32}) {
+    GraphBuilder b;
+    order_two(b, b.leaf(type, {6, 50}), true);
+    const auto expected = b.values();
+    take_extremes(b.graph, {.seconds = true, .by_values = true});
+    EXPECT_EQ(count(b, Op::reduce_argmax), 2);
+    EXPECT_EQ(b.values(), expected);
+  }
+}
+
+/// An extreme of what a function makes that grows is made of the extreme, if nobody else reads what it makes.
+TEST(TakeExtremes, FunctionsThatGrowAreOfTheExtremes) {
+  const auto functions_of_all = [](Op function, const auto& root) {
+    GraphBuilder b;
+    const NodeId y = b.op(function, {b.leaf(DType::Float32, {6, 50})});
+    root(b, y);
+    const auto expected = b.values();
+    take_extremes(b.graph, {.seconds = true, .by_values = true});
+    dce(b.graph);
+    ir::verify(b.graph);
+    EXPECT_EQ(b.values(), expected) << ir::info(function).name;
+    return std::ranges::count_if(b.graph.nodes,
+                                 [&](const auto& n) { return n.op == function && n.numel == 300; });
+  };
+  const auto greatest = [](GraphBuilder& b, NodeId y) { b.root(b.reduce(Op::reduce_max, y, 2)); };
+  for (const Op op : {Op::exp, Op::tanh, Op::erf, Op::sigmoid, Op::softplus})
+    EXPECT_EQ(functions_of_all(op, greatest), 0);
+  EXPECT_EQ(
+      functions_of_all(Op::tanh, [](GraphBuilder& b, NodeId y) { b.root(b.reduce(Op::reduce_min, y, 1)); }),
+      0);
+  EXPECT_EQ(functions_of_all(Op::tanh, [](GraphBuilder& b, NodeId y) { order_two(b, y, false); }), 1)
+      << "a position may be that of another element of equal value";
+  EXPECT_EQ(functions_of_all(Op::gelu, greatest), 1);
+  EXPECT_EQ(functions_of_all(Op::tanh,
+                             [](GraphBuilder& b, NodeId y) {
+                               b.root(b.reduce(Op::reduce_max, y, 2));
+                               b.root(y);
+                             }),
+            1);
 }
 
 /// Where two reductions must not make much: elements of large values, or of many maps, are sorted.
