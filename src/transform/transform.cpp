@@ -3,6 +3,7 @@
 #include "transform/align_orders.h"
 #include "transform/arrange_operands.h"
 #include "transform/bits_of_floats.h"
+#include "transform/center_products.h"
 #include "transform/cse.h"
 #include "transform/dce.h"
 #include "transform/find_logsumexps.h"
@@ -163,6 +164,8 @@ Transformed transform(ir::Graph graph, const Wishes& wishes) {
   }
   if (wishes.finds_products) follow(t, find_products(t.graph, wishes.most_nested));
   if (wishes.nests) {
+    follow(t, center_products(t.graph, *wishes.nests));
+    follow(t, dce(t.graph));
     follow(t, sum_picks(t.graph, *wishes.nests));
     follow(t, nest_products(t.graph, *wishes.nests));
     follow(t, dce(t.graph));
