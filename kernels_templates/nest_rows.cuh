@@ -30,8 +30,9 @@ template <class Op>
 struct NestExtreme {
   Real at;
   __device__ __forceinline__ void begin(Real start) { at = start; }
+  static constexpr int kKept = 1;
   __device__ __forceinline__ void take(Real x, int) { at = Op::of(x, at); }
-  __device__ __forceinline__ void join() { at = reduce_lanes<Op, kAlong>(at, 0xffffffffu); }
+  __device__ __forceinline__ void settle() {}
   __device__ __forceinline__ Words<2> words() const { return {{at, 0}}; }
   __device__ __forceinline__ void merge(Words<2> other) { at = Op::of(other.at[0], at); }
   __device__ __forceinline__ Real value() const { return at; }
@@ -41,8 +42,9 @@ template <class Op>
 struct NestPosition {
   Best<Real, int> at;
   __device__ __forceinline__ void begin(Real start) { at = {start, 0x7fffffff}; }
+  static constexpr int kKept = 2;
   __device__ __forceinline__ void take(Real x, int column) { at = Op::then(at, x, column); }
-  __device__ __forceinline__ void join() { at = reduce_lanes<Op, kAlong>(at, 0xffffffffu); }
+  __device__ __forceinline__ void settle() {}
   __device__ __forceinline__ Words<2> words() const { return {{at.value, word_of(at.position)}}; }
   __device__ __forceinline__ void merge(Words<2> other) {
     at = Op::of(at, Best<Real, int>{other.at[0], position_of(other.at[1])});
@@ -55,9 +57,10 @@ struct NestWeights {
   static __device__ __forceinline__ Real weight(Real d) { return exp2_flushed(float(d) * 0x1.715476p+0f); }
 };
 struct NestLogSum {
+  static constexpr int kKept = 2;
   Pair<Real, Real> at;
   __device__ __forceinline__ void begin(Real start) { at = {start, 0}; }
-  __device__ __forceinline__ void join() { at = reduce_lanes<NestWeights, kAlong>(at, 0xffffffffu); }
+  __device__ __forceinline__ void settle() {}
   __device__ __forceinline__ Words<2> words() const { return {{at.first, at.second}}; }
   __device__ __forceinline__ void merge(Words<2> other) {
     const Real most = greatest(at.first, other.at[0]), base = base_of(most);
@@ -68,11 +71,10 @@ struct NestLogSum {
   __device__ __forceinline__ int position() const { return 0; }
 };
 struct NestSum {
+  static constexpr int kKept = 1;
   Real at, lost;
   __device__ __forceinline__ void begin(Real start) { at = start, lost = 0; }
-  __device__ __forceinline__ void join() {
-    at = reduce_lanes<Sum, kAlong>(compensated(at, lost), 0xffffffffu);
-  }
+  __device__ __forceinline__ void settle() { at = compensated(at, lost); }
   __device__ __forceinline__ Words<2> words() const { return {{at, 0}}; }
   __device__ __forceinline__ void merge(Words<2> other) { at += other.at[0]; }
   __device__ __forceinline__ Real value() const { return at; }
@@ -120,6 +122,37 @@ __device__ __forceinline__ void take_columns(NestState<5>& state, const Real (&x
   add_compensated(state.at, state.lost, all);
 }
 
+/// The threads along columns have parts of kEachM rows. In the end each of them has all of kOwnRows, from
+/// first_row_of on, or kSharing adjacent ones have one: in each step a thread keeps one half of its rows and
+/// gives the other away.
+constexpr int kOwnRows = kEachM > kAlong ? kEachM / kAlong : 1,
+              kSharing = kAlong > kEachM ? kAlong / kEachM : 1;
+__device__ __forceinline__ int first_row_of(int thread) { return thread / kSharing * kOwnRows; }
+template <class State>
+__device__ __forceinline__ void merge_with(State& state, const State& given, int mask) {
+  Words<2> other = given.words();
+  other.at[0] = exchange(0xffffffffu, other.at[0], mask);
+  if (State::kKept > 1) other.at[1] = exchange(0xffffffffu, other.at[1], mask);
+  state.merge(other);
+}
+template <class State>
+__device__ __forceinline__ void join_rows(State (&rows)[kEachM], int thread) {
+#pragma unroll
+  for (int m = 0; m < kEachM; ++m) rows[m].settle();
+#pragma unroll
+  for (int mask = kAlong / 2; mask > 0; mask /= 2) {
+    const int half = kEachM * mask / kAlong;  // 0: a row is all that is left
+    const bool upper = (thread & mask) != 0;
+    if (half == 0) merge_with(rows[0], State(rows[0]), mask);
+#pragma unroll
+    for (int m = 0; m < half; ++m) {
+      const State given = upper ? rows[m] : rows[half + m];
+      if (upper) rows[m] = rows[half + m];
+      merge_with(rows[m], given, mask);
+    }
+  }
+}
+
 /// What a thread knows of its rows by reduction R; nothing, where there is no such.
 template <int R, bool There = (R < Config::kReductions)>
 struct NestReduction {
@@ -152,7 +185,7 @@ struct NestReduction {
     }
     take_columns(rows[m], x, column, thread, left);
   }
-  __device__ __forceinline__ void join(int m) { rows[m].join(); }
+  __device__ __forceinline__ void join(int thread) { join_rows(rows, thread); }
   __device__ __forceinline__ Words<2> words(int m) const { return rows[m].words(); }
   __device__ __forceinline__ void merge(int m, Words<2> other) { rows[m].merge(other); }
   __device__ __forceinline__ Real value(int m) const { return rows[m].value(); }
@@ -201,11 +234,12 @@ struct NestRows {
     if (args.shape.parts > 1 && last_of(args.counters + at.row_block, args.shape.parts)) combine(args, at);
   }
   __device__ __forceinline__ void store(const Args& args, const NestPlace& at) {
+    first.join(at.column), second.join(at.column), third.join(at.column);
+    if (at.column % kSharing != 0) return;
 #pragma unroll
-    for (int m = 0; m < kEachM; ++m) {
-      first.join(m), second.join(m), third.join(m);
-      const int i = at.row_at(m);
-      if (at.column != 0 || i >= args.shape.rows) continue;
+    for (int m = 0; m < kOwnRows; ++m) {
+      const int i = at.row_at(first_row_of(at.column) + m);
+      if (i >= args.shape.rows) continue;
       if (args.shape.parts == 1) {
         finish(args, m, i);
         continue;

@@ -89,7 +89,10 @@ int resident(const NestOfPairs& n, std::int64_t rows, bool doubles) {
   constexpr int kFew = 4, kOfDoubles = 3;  // columns of a thread
   if (doubles) return kOfDoubles * kThreads / block_of(n, rows);
   const bool few = n.each <= kFew, several = n.kept.size() > 1;
-  const int blocks = several && !n.cut ? 2 : several || (n.cut && !few) ? 3 : few && n.kept.empty() ? 5 : 4;
+  const int blocks = n.kept.size() > 2 && !n.cut  ? 2
+                     : several || (n.cut && !few) ? 3
+                     : few && n.kept.empty()      ? 5
+                                                  : 4;
   return blocks * kThreads / block_of(n, rows);
 }
 
