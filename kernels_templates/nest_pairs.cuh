@@ -23,33 +23,13 @@ struct NestOperands {
   }
 };
 
-typedef Real NestTile[kEachM][kEachN];
-
-/// f(r) of each of a thread's r.
-template <class F>
-__device__ __forceinline__ void each_of_tile(NestTile& r, const F& f) {
-#pragma unroll
-  for (int m = 0; m < kEachM; ++m)
-#pragma unroll
-    for (int n = 0; n < kEachN; ++n) r[m][n] = f(m, n);
-}
-__device__ __forceinline__ void begin_tile(NestTile& r) {
-  each_of_tile(r, [](int, int) { return real_of(Config::kStart); });
-}
-
 /// Combines step k of a stage, whose first one is `first`, into a thread's r.
 __device__ __forceinline__ void combine_step(const Args& args, const NestStage& stage, int first, int k,
                                              const NestPlace& at, NestTile& r) {
   Real x[kEachM], y[kEachN];
   load_of_tile<kEachM, Config::kRows, true>(x, stage.x[k], at.row);
   load_of_tile<kEachN, Config::kColumns, kByWords>(y, stage.y[k], at.column);
-  each_of_tile(r, [&](int m, int n) {
-    const Real given[3][1] = {{x[m]}, {y[n]}, {r[m][n]}};
-    const Real value = combined(args, first + k, given);
-    return Config::kExtreme == 1   ? Max::of(value, r[m][n])
-           : Config::kExtreme == 2 ? Min::of(value, r[m][n])
-                                   : value;
-  });
+  combine_values(args, first + k, x, y, r);
 }
 __device__ __forceinline__ void combine_stage(const Args& args, const NestStage& stage, int first,
                                               const NestPlace& at, NestTile& r) {

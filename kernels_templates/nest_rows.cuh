@@ -109,6 +109,10 @@ __device__ __forceinline__ Real there_or(Real otherwise, Real x, int thread, int
 }
 __device__ __forceinline__ void take_columns(NestState<4>& state, const Real (&x)[kEachN], int, int thread,
                                              int left) {
+  if (kAlong == 1 && left >= Config::kColumns) {  // (what is long would be long twice)
+    state.at = with<NestWeights>(state.at, x);
+    return;
+  }
   Real there[kEachN];
 #pragma unroll
   for (int n = 0; n < kEachN; ++n) there[n] = there_or(-real_of(0x7f800000), x[n], thread, n, left);

@@ -175,3 +175,28 @@ struct NestPlace {
     return first_row + place_in_tile<kEachM, Config::kRows, true>(row, m);
   }
 };
+
+typedef Real NestTile[kEachM][kEachN];
+
+/// f(r) of each of a thread's r.
+template <class F>
+__device__ __forceinline__ void each_of_tile(NestTile& r, const F& f) {
+#pragma unroll
+  for (int m = 0; m < kEachM; ++m)
+#pragma unroll
+    for (int n = 0; n < kEachN; ++n) r[m][n] = f(m, n);
+}
+__device__ __forceinline__ void begin_tile(NestTile& r) {
+  each_of_tile(r, [](int, int) { return real_of(Config::kStart); });
+}
+/// Combines step k of x and y into a thread's r.
+__device__ __forceinline__ void combine_values(const Args& args, int k, const Real (&x)[kEachM],
+                                               const Real (&y)[kEachN], NestTile& r) {
+  each_of_tile(r, [&](int m, int n) {
+    const Real given[3][1] = {{x[m]}, {y[n]}, {r[m][n]}};
+    const Real value = combined(args, k, given);
+    return Config::kExtreme == 1   ? Max::of(value, r[m][n])
+           : Config::kExtreme == 2 ? Min::of(value, r[m][n])
+                                   : value;
+  });
+}

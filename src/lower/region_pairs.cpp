@@ -47,6 +47,10 @@ constexpr std::int64_t kLeastColumns = 12, kLeastSteps = 3;
 constexpr std::int64_t kMostParts = 64;   // of the columns
 constexpr std::int64_t kAddedAsOne = 64;  // steps along k: sums of more are made of parts
 constexpr int kStoredAsOne = 4;           // adjacent columns of a thread
+constexpr int kMostResident = 32;         // blocks on a multiprocessor
+
+// Of few steps along k a thread has rows alone (kernels_templates/nest_short.cuh).
+constexpr int kThreadsAlone = 64, kRowsAlone = 4, kColumnsAlone = 8, kStaged = 64, kBlocksAlone = 8;
 
 /// Threads along columns, and columns of each.
 struct Across {
@@ -74,19 +78,27 @@ const Across& across(std::int64_t columns, bool cut, bool doubles) {
   return *std::ranges::min_element(all, {}, time);
 }
 
+bool has_rows_alone(const NestOfPairs& n) { return n.threads == 1; }
+int rows_of_thread(const NestOfPairs& n) { return has_rows_alone(n) ? kRowsAlone : kEachRow; }
+
 /// Threads of a block: large tiles read each element the fewest times. Results that are stored had better be
 /// many blocks', of which some store while others combine.
 int block_of(const NestOfPairs& n, std::int64_t rows) {
+  if (has_rows_alone(n)) return kThreadsAlone;
   const bool widest = n.threads == kAcross[0].threads && n.each == kAcross[0].each;
   return widest && !n.kept.empty() && rows >= kManyRows ? 2 * kThreads : kThreads;
 }
 std::int64_t tile_rows(const NestOfPairs& n, std::int64_t rows) {
-  return std::int64_t{kEachRow} * block_of(n, rows) / n.threads;
+  return std::int64_t{rows_of_thread(n)} * block_of(n, rows) / n.threads;
 }
-std::int64_t tile_columns(const NestOfPairs& n) { return std::int64_t{n.threads} * n.each; }
+/// Columns that are in shared memory at a time.
+std::int64_t tile_columns(const NestOfPairs& n) {
+  return has_rows_alone(n) ? kStaged : std::int64_t{n.threads} * n.each;
+}
 /// Blocks on a multiprocessor, as many as registers allow: several reductions take more, and doubles.
 int resident(const NestOfPairs& n, std::int64_t rows, bool doubles) {
   constexpr int kFew = 4, kOfDoubles = 3;  // columns of a thread
+  if (has_rows_alone(n)) return kBlocksAlone;
   if (doubles) return kOfDoubles * kThreads / block_of(n, rows);
   const bool few = n.each <= kFew, several = n.kept.size() > 1;
   const int blocks = n.kept.size() > 2 && !n.cut  ? 2
@@ -240,6 +252,13 @@ bool PairsLowering::choose_tile(NestOfPairs& nest) const {
   const Across& tile = across(columns, nest.cut, doubles);
   nest.threads = tile.threads;
   nest.each = tile.each;
+  // Few rows are dealt to blocks by columns, which tiles of several threads read fewer times.
+  if (!stores_pairs() && !nest.cut && !doubles && steps <= kSteps &&
+      ceil_div(rows, std::int64_t{kRowsAlone} * kThreadsAlone) >=
+          std::int64_t{r_.target_.threads} * kBlocksAlone / 2) {
+    nest.threads = 1;
+    nest.each = kColumnsAlone;
+  }
   if (stores_pairs() && nest.each % kStoredAsOne == 0) nest.store = stored_as_one(nest);
   const std::int64_t blocks = ceil_div(rows, tile_rows(nest, rows)),
                      tiles = ceil_div(columns, tile_columns(nest));
@@ -247,7 +266,9 @@ bool PairsLowering::choose_tile(NestOfPairs& nest) const {
   if (5 * rows < 3 * blocks * tile_rows(nest, rows) || blocks * tiles < processors ||
       columns < kLeastColumns || steps < kLeastSteps)
     return false;
-  nest.parts = parts_of(blocks, tiles, processors * resident(nest, rows, doubles));
+  // A third block of two reductions would take its time from the others.
+  const int most = nest.kept.size() == 2 && !nest.cut && !has_rows_alone(nest) ? 2 : kMostResident;
+  nest.parts = parts_of(blocks, tiles, processors * std::min(most, resident(nest, rows, doubles)));
   return true;
 }
 
@@ -420,9 +441,9 @@ void PairsLowering::add_constants(kernel::Template& t, bool x_by_k, bool y_by_k)
   t.config = {{"kWidth", 1},
               {"kDouble", real(n) == DType::Float64, true},
               {"kRows", tile_rows(n, extent(n.row))},
-              {"kColumns", tile_columns(n)},
+              {"kColumns", std::int64_t{n.threads} * n.each},
               {"kDepth", extent(n.step) <= kFewSteps ? kFewSteps : kSteps},
-              {"kEachM", kEachRow},
+              {"kEachM", rows_of_thread(n)},
               {"kEachN", n.each},
               {"kByWords", n.kept.empty() ? n.store > 1 : n.each % kStoredAsOne == 0, true},
               {"kBlocks", resident(n, extent(n.row), real(n) == DType::Float64)},
@@ -436,6 +457,7 @@ void PairsLowering::add_constants(kernel::Template& t, bool x_by_k, bool y_by_k)
               {"kCut", n.cut, true},
               {"kStart", start(acc)}};
   if (n.kept.empty()) return t.config.push_back({"kStore", n.store});
+  if (has_rows_alone(n)) t.config.push_back({"kStaged", kStaged});
   t.config.push_back({"kReductions", static_cast<std::int64_t>(n.kept.size())});
   for (std::size_t i = 0; i < kMostReductions; ++i) {
     const Reduction& r = r_.reduction(n.kept[std::min(i, n.kept.size() - 1)]);
@@ -450,7 +472,8 @@ void PairsLowering::add_constants(kernel::Template& t, bool x_by_k, bool y_by_k)
 kernel::Template PairsLowering::main_loop() {
   const NestOfPairs& n = *r_.pairs_;
   const bool x_by_k = adjacent_along(n.x, n.step), y_by_k = adjacent_along(n.y, n.step);
-  kernel::Template t{n.kept.empty() ? "nest_stored" : "nest_pairs", real(n), {}, {}};
+  const char* const name = n.kept.empty() ? "nest_stored" : has_rows_alone(n) ? "nest_short" : "nest_pairs";
+  kernel::Template t{name, real(n), {}, {}};
   add_constants(t, x_by_k, y_by_k);
   t.hooks = {side_hook("x_values", n.x, n.row, x_by_k), side_hook("y_values", n.y, n.column, y_by_k),
              combined_hook()};

@@ -83,6 +83,20 @@ TEST(NestTemplates, TilesAreAsWideAsRowsFill) {
   EXPECT_EQ(few.finish_grid, few.grid);
 }
 
+TEST(NestTemplates, RowsOfFewStepsAreAThreadsAlone) {
+  const auto name = [](std::int64_t rows, std::int64_t terms, std::int64_t columns,
+                       DType type = DType::Float32) {
+    const lower::Lowered l = Nearest(rows, terms, columns, type).lowered();
+    kernel::verify(l.kernel);
+    return l.kernel.main_loop ? l.kernel.main_loop->name : "";
+  };
+  EXPECT_EQ(name(1 << 18, 8, 100), "nest_short");
+  EXPECT_EQ(name(1 << 18, 3, 16, DType::BFloat16), "nest_short");
+  EXPECT_EQ(name(1 << 18, 9, 100), "nest_pairs") << "more steps than registers have x for";
+  EXPECT_EQ(name(1 << 14, 8, 4096), "nest_pairs") << "too few rows for all multiprocessors";
+  EXPECT_EQ(name(1 << 18, 8, 100, DType::Float64), "nest_pairs");
+}
+
 TEST(NestTemplates, ResultsOfPairsAreStored) {
   const lower::Lowered l = Distances(1 << 16, 40, 1000).lowered();
   kernel::verify(l.kernel);
@@ -114,14 +128,40 @@ TEST(NestTemplates, SizesAreNoPartOfTheKey) {
   EXPECT_NE(key, kernel::hash(Nearest(1 << 16, 70, 1024).lowered().kernel)) << "sums of parts";
 }
 
+/// Threads along columns deal the totals of eight rows among them: eight exchanges of two words, not 32; a
+/// thread that has rows alone exchanges nothing.
+TEST(NestTemplates, ThreadsFinishRowsOfTheirOwn) {
+  if (!cuda::nvrtc().available || cuda::nvrtc().library.find("fake") != std::string::npos)
+    GTEST_SKIP() << cuda::nvrtc().reason;
+  const auto exchanges = [](std::int64_t terms) {
+    cuda::CompileOptions options;
+    options.fmad = false;
+    const lower::Lowered l = Nearest(1 << 18, terms, 1000).lowered();
+    const std::string text =
+        cuda::ptx_text(emit_cuda(l.kernel, "kiln_test"), "kiln_test", cuda::Arch{9, 0}, options);
+    std::ptrdiff_t n = 0;
+    for (std::size_t at = text.find("shfl"); at != text.npos; at = text.find("shfl", at + 1)) ++n;
+    return n;
+  };
+  EXPECT_EQ(exchanges(40), 16);
+  EXPECT_EQ(exchanges(8), 0);
+}
+
 /// Sums stay in registers: what the assembler spills is a few addresses around loops.
 TEST(NestTemplates, TilesFitRegisters) {
   if (!cuda::nvrtc().available || cuda::nvrtc().library.find("fake") != std::string::npos)
     GTEST_SKIP() << cuda::nvrtc().reason;
-  for (const auto& [columns, terms] :
-       {std::pair{16, 40}, {33, 40}, {40, 40}, {64, 40}, {100, 70}, {32, 40}, {1000, 40}, {1000, 70}}) {
+  for (const auto& [columns, terms] : {std::pair{16, 40},
+                                       {33, 40},
+                                       {40, 40},
+                                       {64, 40},
+                                       {100, 70},
+                                       {32, 40},
+                                       {1000, 40},
+                                       {1000, 70},
+                                       {100, 8}}) {
     SCOPED_TRACE(::testing::Message() << columns << " columns, " << terms << " terms");
-    for (const lower::Lowered& l : {Nearest(1 << 16, terms, columns, DType::BFloat16).lowered(),
+    for (const lower::Lowered& l : {Nearest(1 << 18, terms, columns, DType::BFloat16).lowered(),
                                     Distances(1 << 16, terms, columns, DType::BFloat16).lowered()}) {
       cuda::CompileOptions options;
       options.fmad = false;

@@ -78,6 +78,22 @@ TEST_F(GpuNests, RowsOfProducts) {
     one_kernel([&] { return products(type, {1100, 20, 129})().astype(DType::Float32); }, programs[1], 1e-2f);
 }
 
+/// Of few terms a thread has rows alone: columns that fill no vectors, parts of columns, labels, weights.
+TEST_F(GpuNests, TheRowsOfFewTermsAreAThreadsAlone) {
+  if (!cuda::computes()) GTEST_SKIP() << "kernels do not run on this driver";
+  const auto twice = [](const Tensor& y) { return max(y, 1) + 2 * astype(argmin(y, 1), DType::Float32); };
+  for (const Sizes& s : {Sizes{4100, 8, 100}, {4100, 5, 33}, {4100, 3, 130}}) {
+    const auto values = products(DType::Float32, s);
+    one_kernel(values, twice);
+    one_kernel(values, [](const Tensor& y) { return sum(y * y, 1); }, 1e-5f);
+    one_kernel([&] { return values() * 0.01; }, [](const Tensor& y) { return logsumexp(y, 1); }, 1e-5f);
+    one_kernel(differences(DType::BFloat16, s), [](const Tensor& d) { return argmin(sum(abs(d), 2), 1); });
+  }
+  for (const DType type : {DType::Float16, DType::BFloat16})
+    one_kernel([&] { return products(type, {4100, 8, 100})().astype(DType::Float32) * 0.01; },
+               [](const Tensor& y) { return logsumexp(y, 1); }, 1e-2f);
+}
+
 TEST_F(GpuNests, ReductionsOfPairs) {
   if (!cuda::computes()) GTEST_SKIP() << "kernels do not run on this driver";
   for (const Sizes& s : {Sizes{1100, 3, 128}, {1400, 70, 100}, {150, 8, 1001}, {1100, 3, 1100}}) {
@@ -141,7 +157,7 @@ TEST_F(GpuNests, BatchesHaveTheirValues) {
 /// back.
 TEST_F(GpuNests, LossesOfRows) {
   if (!cuda::computes()) GTEST_SKIP() << "kernels do not run on this driver";
-  for (const Sizes& s : {Sizes{1100, 9, 129}, {128, 24, 1100}}) {
+  for (const Sizes& s : {Sizes{1100, 9, 129}, {128, 24, 1100}, {4100, 7, 100}}) {
     const auto scores = [&] { return products(DType::Float32, s)() * 0.01; };
     const auto labels = [&] {
       return numbers({busy(s).rows, 1}, DType::Int32);  // -30 to 30

@@ -167,6 +167,7 @@ const std::vector<TemplateText>& all_templates() {
       {"pair_added", {t::pair_sums}, "PairShape shape", {t::pair_added}, "run_pair_added"},
       {"pair_flags", {t::pair_sums}, "PairShape shape", {t::pair_finite, t::pair_flags}, "run_pair_flags"},
       of_nest("nest_pairs", {t::finish, t::nest_head}, {t::nest_tiles, t::nest_rows, t::nest_pairs}, 1),
+      of_nest("nest_short", {t::finish, t::nest_head}, {t::nest_tiles, t::nest_rows, t::nest_short}, 1),
       of_nest("nest_stored", {t::nest_head}, {t::nest_tiles, t::nest_stores, t::nest_pairs}, 0),
   };
   return all;
