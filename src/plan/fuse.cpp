@@ -92,10 +92,59 @@ bool Fuser::cheaper_inlined(std::size_t i) {
   const double points = static_cast<double>(a.points);
   const double apart = t_.launch_ns + a.cost * points / t_.prims_per_ns + (1 + reads) * t_.traffic_ns(bytes) +
                        t_.traffic_ns(input_bytes);
-  double inside = reads * t_.traffic_ns(input_bytes);
+  double inside = reads * t_.traffic_ns(input_bytes), separate = apart;
+  if (reads_near(a)) {  // what is read again comes from the second cache, here and there
+    const double once = memory_below(a);
+    inside = t_.traffic_ns(once) + (reads - 1) * once / t_.cached_bytes_per_ns;
+    separate = t_.launch_ns + a.cost * points / t_.prims_per_ns + t_.traffic_ns(once) +
+               2 * t_.traffic_ns(bytes) + (reads - 1) * bytes / t_.cached_bytes_per_ns;
+  }
   for (const auto& [reader, times] : readers)
     inside += time_for(groups_[reader], cost_again(a) * static_cast<float>(times));
-  return inside < apart;
+  return inside < separate;
+}
+
+/// Whether a GPU's readers of a map are gathers that find what it is made of again before the second cache
+/// has lost it: within the points of the axes from the one on along which indices say where.
+bool Fuser::reads_near(const Group& a) const {
+  constexpr std::int64_t kShare = 8;  // of the second cache: the rest has what other blocks read
+  if (!t_.gpu) return false;
+  const double below = memory_below(a);
+  return std::ranges::all_of(a.out_edges, [&](std::uint32_t id) {
+    const Edge& e = edges_[id];
+    const GraphNode &reader = g_[e.consumer], &made = g_[e.producer];
+    if (&groups_[static_cast<std::size_t>(group_of_[e.consumer])] == &a) return true;
+    if (reader.op != Op::gather || reader.in[0] != e.producer) return false;
+    std::int64_t slabs = 1;
+    for (std::size_t d = 0; d < ir::attributes<ir::Gather>(reader).axis; ++d) slabs *= made.dims[d];
+    return below * kShare <= static_cast<double>(t_.l2_bytes * t_.threads * slabs);
+  });
+}
+
+/// Bytes of the arrays that a map is made of, and those made of that are made again with it: each once.
+double Fuser::memory_below(const Group& a) const {
+  std::vector<NodeId> found;
+  std::vector<const Group*> stack{&a}, seen{&a};
+  while (!stack.empty()) {
+    const Group& x = *stack.back();
+    stack.pop_back();
+    for (const std::uint32_t e : x.in_edges) {
+      const int from = group_of_[edges_[e].producer];
+      if (from < 0 || !inlined_[static_cast<std::size_t>(from)]) {
+        if (from < 0 || &groups_[static_cast<std::size_t>(from)] != &x) found.push_back(edges_[e].producer);
+      } else if (const Group* made = &groups_[static_cast<std::size_t>(from)];
+                 std::ranges::find(seen, made) == seen.end()) {
+        seen.push_back(made);
+        stack.push_back(made);
+      }
+    }
+  }
+  std::ranges::sort(found);
+  const auto repeated = std::ranges::unique(found);
+  found.erase(repeated.begin(), repeated.end());
+  double bytes = 0;
+  for (const NodeId n : found) bytes += static_cast<double>(g_[n].numel * size_of(g_[n].dtype));
+  return bytes;
 }
 
 /// Primitives a point that a map takes where its readers make it again. A GPU looks the place of a gather up

@@ -251,6 +251,8 @@ class Fuser {
   // ---- recomputation
   void inline_regions();
   bool cheaper_inlined(std::size_t i);
+  bool reads_near(const Group& a) const;
+  double memory_below(const Group& a) const;
   float cost_again(const Group& a) const;
   double time_for(const Group& b, float prims) const;
   double bytes_moved(std::initializer_list<const Group*> groups);

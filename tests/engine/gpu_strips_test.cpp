@@ -38,7 +38,7 @@ TEST_F(GpuStrips, ConvolutionsByChannels) {
 /// Elements between others along two axes are made in one kernel, beside two for the places.
 TEST_F(GpuStrips, InterpolationsAlongTwoAxes) {
   for (const DType type : {DType::Float32, DType::Float16, DType::Float64})
-    for (const Shape& size : {Shape{28, 33}, Shape{7, 9}}) {
+    for (const Shape& size : {Shape{28, 33}, Shape{7, 9}, Shape{7, 33}, Shape{28, 7}}) {
       SCOPED_TRACE(::testing::Message() << name(type) << ' ' << size);
       const auto run = [&] {
         const Tensor x = numbers({64, 9, 14, 15}, type);

@@ -56,6 +56,27 @@ TEST(Recompute, PlacesThatAreAlikeAlongAnOuterAxisAreLookedUpAgain) {
   }
 }
 
+/// Rows that are read again come from a GPU's second cache, so that nothing is stored between two axes of
+/// which one shrinks; where a row is all there is, they come from memory.
+TEST(Recompute, NearPlacesAreReadAgainFromTheCache) {
+  schedule::Target t = target();
+  t.prims_per_ns = 8448;
+  t.op_cost[static_cast<std::size_t>(Op::gather)] = 8;
+  t.l2_bytes = (50 << 20) / t.threads;
+  for (const DType type : {DType::Float32, DType::BFloat16})
+    for (const auto& [rows, columns] : {std::pair{14, 36}, {36, 14}, {14, 14}})
+      for (const bool near : {true, false}) {
+        if (!near && rows > 28) continue;
+        GraphBuilder b;
+        const std::int64_t pictures = near ? 65536 : 1, lines = near ? 28 : 28 * 65536;
+        NodeId x = b.leaf(type, {pictures, lines, 28});
+        if (type != DType::Float32) x = b.cast(x, DType::Float32);
+        const NodeId one = between(b, x, 1, near ? rows : rows * std::int64_t{65536});
+        b.root(between(b, one, near ? 2 : 1, near ? columns : lines / 2));
+        EXPECT_EQ(fuse(b.graph, t).stored[one], !near) << rows << ' ' << columns << ' ' << near;
+      }
+}
+
 TEST(Recompute, AHalfShownAsFloatIsNotStored) {
   GraphBuilder b;
   const NodeId x = b.leaf(DType::BFloat16, {512, 4096}), wide = b.cast(x, DType::Float32);
