@@ -384,6 +384,12 @@ Why Fuser::needs_rows(const Group& a, const Group& b, bool dependent) const {
   n.length = r.points / std::max<std::int64_t>(n.rows, 1);
   n.columns = r.columns();
   n.run = r.last_kept();
+  // Short runs do for a block that has whole rows of a slab, unless it keeps values in parts, as of a
+  // logsumexp, which many parts of it take long to combine.
+  constexpr std::int64_t kLongRun = 64;
+  const auto in_parts = [&](NodeId id) { return ir::info(g_[id].op).fold == ir::Fold::LogAddExp; };
+  if (!r.rows_adjoin() || std::ranges::any_of(a.nodes, in_parts) || std::ranges::any_of(b.nodes, in_parts))
+    n.run = std::max(kLongRun, n.run);
   std::int64_t bytes = 0;
   for (const NodeId in : inputs_of(a, b))
     if (g_[in].numel >= r.points) bytes += size_of(g_[in].dtype);

@@ -81,6 +81,17 @@ struct Group {
   std::int64_t rows() const { return space.points(levels.place[levels.n - 1]); }
   /// Whether the outer axes are reduced.
   bool columns() const { return !is_map() && space.ends_in(levels.place[1]); }
+  /// Whether what is reduced to the last points that are kept lies in one piece: behind other kept ones.
+  bool rows_adjoin() const {
+    int changes = 0;
+    bool kept = true;
+    for (int i = space.n; i-- > 0;) {
+      if (space.extent[i] == 1) continue;
+      changes += kept != ((levels.place[levels.n - 1] >> i & 1) != 0);
+      kept = (levels.place[levels.n - 1] >> i & 1) != 0;
+    }
+    return changes <= 2;
+  }
   /// Points of the last atoms that a reduction keeps.
   std::int64_t last_kept() const {
     std::int64_t run = 1;

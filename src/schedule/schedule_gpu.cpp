@@ -325,7 +325,8 @@ void hold_columns(const Facts& f, const Target& t, std::int64_t reduced, std::in
   };
   shrink(held_bytes(t), std::min(f.held_bytes, f.widest_bytes));
   shrink(most, f.widest_bytes);  // of narrow elements half a run is better than none
-  if (bytes(held) > most || std::int64_t{held} * s.lanes * f.widest_bytes < kHeldRun) return;
+  const bool whole = vectors <= held && !f.rows_apart && !f.in_parts;  // memory goes on with the next row
+  if (bytes(held) > most || (!whole && std::int64_t{held} * s.lanes * f.widest_bytes < kHeldRun)) return;
   s.run = room_for(bytes(held));
   const bool large = s.run > held_bytes(t);
   const int block = large ? 2 * kBlock : kBlock;

@@ -31,8 +31,9 @@ bool faster_together(const NormFacts& f, std::int64_t items, const Target& t) {
 /// Whether a GPU's block would read columns again that are too long for its shared memory and, of all blocks
 /// together, for the second cache. In the order of rows kernels of their own read them in longer runs.
 bool reads_columns_again(const NormFacts& f, const Target& t) {
-  constexpr std::int64_t kMostHeld = (112 << 10) / 64;  // elements by 64 bytes of a row
-  return t.gpu && f.columns && f.length > kMostHeld && f.bytes * f.rows * f.length > t.l2_bytes * t.threads;
+  constexpr std::int64_t kMostHeld = 112 << 10, kRun = 64, kLeast = 16;  // bytes; of a row so many
+  return t.gpu && f.columns && f.length * std::clamp(f.run * f.bytes, kLeast, kRun) > kMostHeld &&
+         f.bytes * f.rows * f.length > t.l2_bytes * t.threads;
 }
 
 /// Whether a CPU's thread would read short runs of memory that lie far apart, and again for each phase, since

@@ -42,6 +42,7 @@ TEST(HeldColumns, AsManyAsThereIsRoomFor) {
                         {1100, 64, DType::Int64, 80, false},
                         {900, 64, DType::Int64, 75, false},
                         {500, 64, DType::Int64, 86, true},
+                        {3000, 2, DType::Int64, 90, true},
                         {500, 1024, DType::Float64, 80, true}}) {
     GraphBuilder b;
     normalise(b, b.leaf(c.type, {c.rows, c.columns}), 1);

@@ -430,6 +430,9 @@ TEST(Schedule, NormOfNarrowColumnsIsRefusedForReadingPartsOfRows) {
   Target gpu = two_threads();
   gpu.gpu = true;
   EXPECT_EQ(refuse_norm({360, 23296, true, 360}, gpu).empty(), refuse_norm({360, 23296, true}, gpu).empty());
+  EXPECT_TRUE(refuse_norm({160000, 3136, true, 8, 2}, gpu).empty())
+      << "a block's rows are all there is of a row";
+  EXPECT_FALSE(refuse_norm({160000, 3136, true, 64, 2}, gpu).empty());
 }
 
 /// Sweeps of a slab whose last axis is a few elements begin and end a run for each few: kernels of their own
