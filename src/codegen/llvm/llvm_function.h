@@ -247,6 +247,11 @@ class FunctionEmitter {
   Value* bound_of(const LaneBound& bound);
   std::vector<Guard> guards_of(const LoopDecl& l);
   bool guarded_loop(const LoopDecl& l);
+  Value* vectors_between_changes(const LoopDecl& l, Value* i, Value* stop, llvm::Instruction* before);
+  Value* find_there(const LoopDecl& l, llvm::Instruction* before);
+  void add_conditions(ExprId condition, std::vector<ExprId>& to);
+  bool is_there(ExprId condition) const;
+  bool is_load(ExprId e, ExprId& to) const;
   void find_changes(const LoopDecl& l, llvm::Instruction* before);
   Value* next_change(Value* i, Value* whole, Value* first);
   Value* whole_vectors(Value* end, Value* first);
@@ -257,6 +262,7 @@ class FunctionEmitter {
     std::vector<DType> casts;  // around the load, outermost first, and the load's type
     bool stream = false;
   };
+  Value* chosen_part(const ExprNode& n, Chosen& chosen);
   Value* chosen_address(ExprId e, Chosen& chosen);
   Value* choose(ExprId e, const ExprNode& n);
 
@@ -451,6 +457,10 @@ class FunctionEmitter {
   std::vector<std::pair<ExprId, Value*>> uniform_;  // conditions that are equal on all lanes
   std::vector<std::pair<ExprId, Value*>> fixed_;    // those that the inner loop does not change
   llvm::Instruction* uniform_at_ = nullptr;         // where such are computed; null: where they are needed
+  std::vector<ExprId> there_;                       // conditions of a loop's loads, …
+  std::vector<std::pair<ExprId, ExprId>> either_;   // … pairs of which one holds, …
+  bool knows_there_ = false;                        // … and whether that is so in its body at hand
+  std::vector<std::pair<ExprId, Value*>> begins_;   // indices of such pairs' loads in the first vector
   std::vector<std::pair<ExprId, Value*>> lane_offsets_;
   std::vector<std::pair<ExprId, llvm::AllocaInst*>> round_keys_;
 };

@@ -13,6 +13,8 @@ namespace kiln::codegen {
 constexpr std::int64_t kLeastVectors = 4;  // of a loop that is worth the search for changes
 constexpr std::size_t kMostGuards = 40;    // of a loop: more are compared lane by lane
 constexpr int kMostArm = 8;                // operations that are made on a branch of their own
+constexpr std::size_t kLeastAbsent = 3;    // loads that may be absent, of a loop with a body where none is
+constexpr std::size_t kMostThere = 300;    // size of such a body
 constexpr std::size_t kMostSize = 500;     // of a body: compile time grows with it
 
 /// The guards in the body of `l`, the innermost open loop.
@@ -43,7 +45,7 @@ bool FunctionEmitter::guarded_loop(const LoopDecl& l) {
   set_lanes(l.lanes);
   const auto block_named = [&](const char* name) { return BasicBlock::Create(c_, name, fn_); };
   BasicBlock *setup = block_named("guards"), *head = block_named("stretch"), *begin = block_named("uniform");
-  BasicBlock *loop = block_named("lanes"), *part = block_named("part"), *after = block_named("after");
+  BasicBlock *part = block_named("part"), *after = block_named("after");
   Value* end = scalar(l.extent);
   llvm::Instruction* before = b_.CreateBr(setup);
   b_.SetInsertPoint(setup);
@@ -62,11 +64,7 @@ bool FunctionEmitter::guarded_loop(const LoopDecl& l) {
   b_.SetInsertPoint(begin);
   Value* stop = next_change(i, whole, first);
   if (early) stop = b_.CreateSelect(b_.CreateICmpSLT(i, zero), i, stop);  // masked before the row
-  uniform_at_ = b_.CreateBr(loop);
-  b_.SetInsertPoint(loop);
-  Value* changed = counted(l, i, stop, lanes, [&](Value*) { lane_body(l, nullptr, false); }, before);
-  uniform_at_ = nullptr;
-  uniform_.clear();
+  Value* changed = vectors_between_changes(l, i, stop, before);
   b_.CreateCondBr(b_.CreateICmpSLT(changed, end), part, after);
   b_.SetInsertPoint(part);
   open_scope(l, l.again ? capped(changed, end, lanes) : changed, before);
@@ -78,6 +76,119 @@ bool FunctionEmitter::guarded_loop(const LoopDecl& l) {
   b_.SetInsertPoint(after);
   from_line_ = kNoExpr;
   return true;
+}
+
+/// The vectors from i to `stop`, in which guards are equal on all lanes. Returns where they end. Where all
+/// loads are there, which is the most of an array with a border, nothing asks for it.
+Value* FunctionEmitter::vectors_between_changes(const LoopDecl& l, Value* i, Value* stop,
+                                                llvm::Instruction* before) {
+  const auto block_named = [&](const char* name) { return BasicBlock::Create(c_, name, fn_); };
+  const auto bits = uniform_;
+  const auto vectors = [&] {
+    BasicBlock* loop = block_named("lanes");
+    uniform_at_ = b_.CreateBr(loop);
+    b_.SetInsertPoint(loop);
+    Value* step = b_.getInt64(static_cast<std::uint64_t>(lanes_));
+    Value* end = counted(l, i, stop, step, [&](Value*) { lane_body(l, nullptr, false); }, before);
+    uniform_at_ = nullptr;
+    uniform_ = bits;  // the others were computed for this body
+    return end;
+  };
+  Value* changed = nullptr;
+  if (Value* everything = find_there(l, before)) {
+    BasicBlock *there = block_named("there"), *others = block_named("others"),
+               *joined = block_named("joined");
+    b_.CreateCondBr(everything, there, others);
+    llvm::PHINode* either = llvm::PHINode::Create(i64(), 2, "", joined);
+    for (BasicBlock* arm : {there, others}) {
+      b_.SetInsertPoint(arm);
+      knows_there_ = arm == there;
+      Value* end = vectors();
+      either->addIncoming(end, b_.GetInsertBlock());
+      b_.CreateBr(joined);
+    }
+    b_.SetInsertPoint(joined);
+    changed = either;
+  } else {
+    changed = vectors();
+  }
+  uniform_.clear();
+  return changed;
+}
+
+/// Whether a value is one load, perhaps of another type; the load in `to`.
+bool FunctionEmitter::is_load(ExprId e, ExprId& to) const {
+  while (pool_[e].prim == Prim::Cast) e = pool_[e].a;
+  to = e;
+  return pool_[e].prim == Prim::Load;
+}
+
+/// Finds what the loads of a loop ask for (there_, either_), and returns whether all that is so in the
+/// vectors at hand: a pad's interior, or one of two parts of a roll. Null: such loads are few, or conditions
+/// differ between lanes. Where the rolled parts' elements are on lane 0 of the loop's first vector is kept
+/// (begins_).
+Value* FunctionEmitter::find_there(const LoopDecl& l, llvm::Instruction* before) {
+  there_.clear(), either_.clear(), begins_.clear();
+  if (body_size(l) > kMostThere) return nullptr;
+  open_scope(l, b_.getInt64(0), before);
+  std::vector<bool> seen(pool_.size());
+  std::size_t loads = 0;
+  bool known = true;
+  const auto visit = [&](const auto& self, ExprId e) -> void {
+    if (e == kNoExpr || e >= seen.size() || seen[e] || !at_.varying(e)) return;
+    seen[e] = true;
+    const ExprNode n = pool_[e];
+    ExprId one = kNoExpr, other = kNoExpr;
+    if (n.prim == Prim::Select && is_load(n.b, one) && is_load(n.c, other) && pool_[one].b == n.a &&
+        pool_[other].b != kNoExpr && kernel::known(at_.lane_stride(pool_[one].a)) == 1 &&
+        kernel::known(at_.lane_stride(pool_[other].a)) == 1) {
+      ++loads;
+      either_.push_back({n.a, pool_[other].b});
+      for (const ExprId load : {one, other}) begins_.push_back({pool_[load].a, scalar(pool_[load].a)});
+      return;
+    }
+    int cost = 0, other_cost = 0;
+    if (n.prim == Prim::Select && loads_below(n.b, cost) > 0 && loads_below(n.c, other_cost) > 0)
+      known = false;
+    if (n.prim == Prim::Load && n.b != kNoExpr) {
+      ++loads;
+      add_conditions(n.b, there_);
+    }
+    each_operand(n, [&](ExprId o) { self(self, o); });
+  };
+  for (const Stmt& s : l.body) visit(visit, s.value);
+  sync();
+  Value* all = known && loads >= kLeastAbsent ? b_.getTrue() : nullptr;
+  const auto bit_of_vectors = [&](ExprId e) {
+    return at_.varying(e) || at_.depth_of(e) < depth() ? uniform(e) : nullptr;
+  };
+  for (const ExprId e : there_)
+    all = all && bit_of_vectors(e) ? b_.CreateAnd(all, bit_of_vectors(e)) : nullptr;
+  for (const auto& [one, other] : either_) {
+    Value *a = all ? bit_of_vectors(one) : nullptr, *b = a ? bit_of_vectors(other) : nullptr;
+    all = b ? b_.CreateAnd(all, b_.CreateOr(a, b)) : nullptr;
+  }
+  close_scope(l);
+  return all;
+}
+
+/// The conditions that such a one is made of: it holds where they all do.
+void FunctionEmitter::add_conditions(ExprId condition, std::vector<ExprId>& to) {
+  const ExprNode n = pool_[condition];
+  if (n.prim == Prim::And) {
+    add_conditions(n.a, to);
+    add_conditions(n.b, to);
+  } else if (std::find(to.begin(), to.end(), condition) == to.end()) {
+    to.push_back(condition);
+  }
+}
+
+/// Whether a condition is known to hold in the body at hand.
+bool FunctionEmitter::is_there(ExprId condition) const {
+  if (!knows_there_ || !uniform_at_ || condition == kNoExpr) return false;
+  if (std::find(there_.begin(), there_.end(), condition) != there_.end()) return true;
+  const ExprNode n = pool_[condition];
+  return n.prim == Prim::And && is_there(n.a) && is_there(n.b);
 }
 
 /// The value of the loop's variable at which each guard changes.
@@ -108,6 +219,7 @@ Value* FunctionEmitter::whole_vectors(Value* end, Value* first) {
 /// A condition that is equal on all lanes as one bit, in the body without masks from outside the loop. Null:
 /// it may differ.
 Value* FunctionEmitter::uniform(ExprId e) {
+  if (is_there(e)) return b_.getTrue();
   if (!at_.varying(e)) return uniform_at_ && at_.depth_of(e) >= depth() ? nullptr : scalar(e);
   for (const auto& [id, value] : uniform_)
     if (id == e) return value;
@@ -157,7 +269,7 @@ void FunctionEmitter::add_bits(ExprId e, Condition& to) {
 }
 
 FunctionEmitter::Condition FunctionEmitter::condition_of(ExprId e) {
-  if (e == kNoExpr) return {};
+  if (e == kNoExpr || is_there(e)) return {};
   if (Value* bit = uniform(e)) return {kNoExpr, {bit}};
   const std::optional<ExprId> lanes = lanes_part(e);
   sync();
@@ -186,11 +298,12 @@ Value* FunctionEmitter::chosen_address(ExprId e, Chosen& chosen) {
   if (n.prim == Prim::Cast) return chosen_address(n.a, chosen);
   if (n.prim == Prim::Load) {
     if (mask_at(depth()) && !masks_loads(n.type)) return nullptr;
-    Value* on = n.b == kNoExpr ? nullptr : uniform(n.b);
-    if (n.b != kNoExpr && !on && at_.depth_of(e) > at_.lanes_depth()) on = fixed(n.b);
+    const bool always = n.b == kNoExpr || is_there(n.b);
+    Value* on = always ? nullptr : uniform(n.b);
+    if (!always && !on && at_.depth_of(e) > at_.lanes_depth()) on = fixed(n.b);
     const E stride = at_.lane_stride(n.a);
     sync();
-    if ((n.b != kNoExpr && !on) || kernel::known(stride) != 1) return nullptr;
+    if ((!always && !on) || kernel::known(stride) != 1) return nullptr;
     chosen.stream |= k_.buffers[n.imm].stream && depth_of_jump(n.a) == 0;
     Value* base = b_.CreateGEP(memory_type(c_, n.type), buffers_[n.imm], scalar(n.a));
     return on ? b_.CreateSelect(on, base, zero_memory()) : base;
@@ -203,6 +316,35 @@ Value* FunctionEmitter::chosen_address(ExprId e, Chosen& chosen) {
   if (!else_address || chosen.casts != other.casts) return nullptr;
   chosen.stream |= other.stream;
   return b_.CreateSelect(first, then_address, else_address);
+}
+
+/// Where such a value is in memory on lane 0 of the loop's first vector, if it is one of two parts of a roll:
+/// chosen once for all vectors of the body without masks. Null: something else.
+Value* FunctionEmitter::chosen_part(const ExprNode& n, Chosen& chosen) {
+  const auto pair = std::ranges::find(either_, n.a, &std::pair<ExprId, ExprId>::first);
+  if (!knows_there_ || !uniform_at_ || pair == either_.end()) return nullptr;
+  ExprId one = kNoExpr, other = kNoExpr;
+  if (!is_load(n.b, one) || !is_load(n.c, other) || pool_[one].b != n.a || pool_[other].b != pair->second)
+    return nullptr;
+  const auto casts_of = [&](ExprId e) {
+    std::vector<DType> casts{pool_[e].type};
+    while (pool_[e].prim == Prim::Cast) casts.push_back(pool_[e = pool_[e].a].type);
+    return casts;
+  };
+  chosen.casts = casts_of(n.b);
+  const auto begin_of = [&](ExprId index) {
+    return std::ranges::find(begins_, index, &std::pair<ExprId, Value*>::first);
+  };
+  const auto a = begin_of(pool_[one].a), b = begin_of(pool_[other].a);
+  if (chosen.casts != casts_of(n.c) || a == begins_.end() || b == begins_.end()) return nullptr;
+  for (const ExprId load : {one, other})
+    chosen.stream |= k_.buffers[pool_[load].imm].stream && depth_of_jump(pool_[load].a) == 0;
+  llvm::Type* t = memory_type(c_, chosen.casts.back());
+  Value* first = uniform(n.a);
+  llvm::IRBuilder<>::InsertPointGuard guard(b_);
+  b_.SetInsertPoint(uniform_at_);
+  return b_.CreateSelect(first, b_.CreateGEP(t, buffers_[pool_[one].imm], a->second),
+                         b_.CreateGEP(t, buffers_[pool_[other].imm], b->second));
 }
 
 /// Loads of adjacent elements that a value is made of; `cost` grows by the operations.
@@ -234,6 +376,10 @@ Value* FunctionEmitter::arm(llvm::function_ref<Value*()> value) {
 /// on a branch. Null: the choice differs between lanes in other ways in each iteration, or nothing would be
 /// saved.
 Value* FunctionEmitter::choose(ExprId e, const ExprNode& n) {
+  if (is_there(n.a)) {
+    Value* v = vector(n.b);
+    return place(at_.depth_of(e), e, vector_, [&] { return v; });
+  }
   Value* first = at_.depth_of(e) == depth() ? uniform(n.a) : nullptr;
   if (!first && at_.depth_of(e) == depth()) first = fixed(n.a);
   int cost = 0;
@@ -250,7 +396,12 @@ Value* FunctionEmitter::choose(ExprId e, const ExprNode& n) {
     });
   }
   Chosen chosen;
-  if (Value* address = chosen_address(e, chosen)) {
+  Value* address = chosen_part(n, chosen);
+  if (address)
+    address = b_.CreateGEP(memory_type(c_, chosen.casts.back()), address, scopes_.back().index);
+  else
+    chosen = {}, address = chosen_address(e, chosen);
+  if (address) {
     return place(depth(), e, vector_, [&] {
       const DType stored = chosen.casts.back();
       if (chosen.stream) prefetch(address, lanes_ * size_of(stored), -1, false);
