@@ -18,8 +18,9 @@
 namespace kiln::lower {
 namespace {
 
-constexpr float kMostAgain = 10;        // primitives of a value that is computed twice
-constexpr double kLeastExponent = -87;  // e^x of less would be subnormal, and is lost in any sum with e^0
+constexpr float kMostAgain = 10;  // primitives of a value that is computed twice
+// e^x of less would be subnormal, and is lost in any sum with e^0
+constexpr double kLeastExponent = -87, kLeastExponent64 = -700;
 
 }  // namespace
 
@@ -129,9 +130,10 @@ RelativeTo RegionLowering::relative_to(E greatest, bool halves) {
 E RegionLowering::relative_exp(E x, const RelativeTo& to) {
   if (to.factor) return expand_exp2_of_sum_avx512(fma(x, to.factor, to.shift));
   const E apart = finite(x) + to.shift;
-  if (x.type() == DType::Float64) return expand(ir::Op::exp, apart, {}, {}, DType::Float64);
-  if (scales_by_instruction(target_)) return expand_exp_of_sum_avx512(x + to.shift);
-  const E bound = x.lit(kLeastExponent);
+  const bool wide = x.type() == DType::Float64;
+  if (wide && !k_.fma) return expand(ir::Op::exp, apart, {}, {}, DType::Float64);
+  if (!wide && scales_by_instruction(target_)) return expand_exp_of_sum_avx512(x + to.shift);
+  const E bound = x.lit(wide ? kLeastExponent64 : kLeastExponent);
   return expand_exp_of_sum(kernel::select(apart < bound, bound, apart));
 }
 

@@ -50,7 +50,7 @@ kernel::E expand_exp_to_one_roughly(kernel::E x);
 kernel::E expand_exp_to_one_avx512(kernel::E x);
 kernel::E expand_exp_to_one_roughly_avx512(kernel::E x);
 
-/// e^x of a Float32 where -87 <= x <= 0, for a sum that has an e^0: 2^-23 relative to the sum.
+/// e^x where -87 <= x <= 0, for a sum that has an e^0: 2^-23 relative to the sum; of a Float64 (-700) 2^-52.
 kernel::E expand_exp_of_sum(kernel::E x);
 /// e^x and 2^x of a Float32 where x <= 0, likewise for a sum, with AVX-512; infinite where x is.
 kernel::E expand_exp_of_sum_avx512(kernel::E x);

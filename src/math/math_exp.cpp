@@ -166,7 +166,20 @@ kernel::E expand_exp_to_one_avx512(kernel::E x) {
   return kernel::scale(math::exp_poly(n.r), n.whole);
 }
 
+/// 2^r on |r| <= 1/2: 2^-55.4.
+static kernel::E exp_of_sum64(kernel::E x) {
+  const kernel::E magic = x.lit(0x1.8p52 + 1023), t = fma(x, x.lit(math::kLog2e), magic);
+  const kernel::E r = fma(x, x.lit(math::kLog2e), -(t - magic));
+  const kernel::E power = bitcast(bitcast(t, DType::Int64) << x.lit(DType::Int64, 52), DType::Float64);
+  return math::horner(
+             r, {1.0, 0x1.62e42fefa39efp-1, 0x1.ebfbdff82c598p-3, 0x1.c6b08d704a0c2p-5, 0x1.3b2ab6fba1ddap-7,
+                 0x1.5d87fe78a5276p-10, 0x1.430913096fd9fp-13, 0x1.ffcbfc670dcd4p-17, 0x1.62bfd47773353p-20,
+                 0x1.b524fae627834p-24, 0x1.e6063f7217bc6p-28, 0x1.e9d3fe3952179p-32}) *
+         power;
+}
+
 kernel::E expand_exp_of_sum(kernel::E x) {
+  if (math::is_f64(x)) return exp_of_sum64(x);
   const math::Rounded n = math::round_scaled(x, math::kLog2e);
   const kernel::E r = fma(x, x.lit(math::kLog2e), -n.whole);
   // 2^r on |r| <= 1/2: 2^-23.6. What log2(e) lacks as a float counts for less, the smaller e^x is.
