@@ -15,6 +15,7 @@ constexpr std::int64_t kIterationsAhead =
     8;  // of a loop that walks memory in long steps: no hardware fetches these
 constexpr std::int64_t kRowsAheadBytes = 8 << 10;  // of short rows that a phase fetches ahead, at least
 constexpr std::int64_t kStripeAhead = 1024;        // elements of a stripe's rows, likewise
+constexpr std::int64_t kLineBytes = 64;
 
 /// The last phase that needs a value.
 int RegionLowering::last_phase(const Entry& e) const { return std::bit_width(e.used_in) - 1; }
@@ -31,6 +32,9 @@ std::int64_t RegionLowering::bytes_to_later_row(const Entry& e) const {
   const bool among = std::ranges::any_of(reduced_groups(), [&](int g) {
     return std::abs(e.index.coef(groups_[static_cast<std::size_t>(g)].last)) * size > pitch;
   });
+  if (pitch != 0 && among && s_.form == Form::Columns &&
+      !s_.fold)  // the next columns', in lines of their own
+    return towards * std::max(kLineBytes, s_.lanes * pitch);
   if (pitch != 0 && among) return step * std::max<std::int64_t>(s_.batch, 1);
   if (pitch == 0 || pitch > target_.l2_bytes / 4) return towards * kRowsAheadBytes;
   return towards * std::max(ceil_div(kRowsAheadBytes, pitch), s_.batch) * pitch;

@@ -49,6 +49,17 @@ std::vector<std::int64_t> bytes_ahead(const GraphBuilder& b, const schedule::Tar
   return out;
 }
 
+/// Columns that go down several rows, one vector after the other: each asks for the lines of the next.
+TEST(RegionAhead, ColumnsAskForTheNextColumns) {
+  GraphBuilder b;
+  b.root(b.reduce(Op::reduce_logaddexp, b.leaf(DType::Float32, {29, 40000}), 1));
+  const schedule::Target t = schedule::two_threads();
+  const std::vector<std::int64_t> ahead = bytes_ahead(b, t);
+  ASSERT_EQ(ahead.size(), 1u);
+  EXPECT_GE(ahead[0], 64);
+  EXPECT_LT(ahead[0], 40000 * 4);
+}
+
 /// Results of less than stream_bytes are stored through the caches; loads from beyond the second cache wait
 /// all the same.
 TEST(RegionAhead, ItemsOfRowsAskForTheNextWhereTheSecondCacheDoesNotHoldThem) {
