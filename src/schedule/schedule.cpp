@@ -258,15 +258,15 @@ bool ends_take_longer(std::int64_t points, std::int64_t inside, std::int64_t fol
 bool find_fold(const Facts& f, const Target& t, int lanes, const Extents& e, Schedule& s) {
   if (f.folds < 0 || f.rows_alone) return false;
   std::int64_t inside = 1, kept_inside = 1;
-  for (auto a = static_cast<std::size_t>(f.folds) + 1; a < f.axes.size(); ++a) {
-    inside *= f.axes[a].extent;
-    if (!f.axes[a].reduced) kept_inside *= f.axes[a].extent;
-  }
+  for (auto a = static_cast<std::size_t>(f.folds) + 1; a < f.axes.size(); ++a)
+    inside *= f.axes[a].extent, kept_inside *= f.axes[a].reduced ? 1 : f.axes[a].extent;
   const std::int64_t points = f.axes[static_cast<std::size_t>(f.folds)].extent, last = f.axes.back().extent;
-  const std::int64_t items = e.kept / kept_inside;
-  // Parts of lines that lie apart: not all of these lines stay in a cache until the other parts are read.
-  const bool idle = last < (e.last_reduced ? 2 : 1) * lanes || leaves_idle(last, lanes) ||
-                    (e.last_reduced && f.stores_full && last * f.out_narrowest < kLine);
+  const std::int64_t items = e.kept / kept_inside, slab = e.kept * e.reduced / items * f.loaded_bytes;
+  // Parts of lines that lie apart: not all of these lines stay in a cache until the other parts are read. Nor
+  // do lines that are read again, of which a cache has few if they lie apart, if it has no room for the slab.
+  const bool idle =
+      last < (e.last_reduced ? 2 : 1) * lanes || leaves_idle(last, lanes) ||
+      (e.last_reduced && f.stores_full && last * f.out_narrowest < (slab > t.l2_bytes ? 2 : 1) * kLine);
   if (inside > kMostFolded || !idle) return false;
   s.form = Form::Columns;
   s.lane_axis = f.folds + 1;
@@ -278,7 +278,7 @@ bool find_fold(const Facts& f, const Target& t, int lanes, const Extents& e, Sch
   if (f.read_twice > 0 && kept_inside == inside && ends_take_longer(points, inside, s.fold, lanes))
     return false;
   // Each vector of lanes walks all points of an item, or of a chunk: they stay in the second cache.
-  const std::int64_t near = ceil_div(e.kept * e.reduced / items * f.loaded_bytes, t.l2_bytes / 4);
+  const std::int64_t near = ceil_div(slab, t.l2_bytes / 4);
   const bool enough = items >= t.threads || e.kept * e.reduced <= kSmallWork;
   if (enough && (near <= kNearItem || !may_split(f))) {
     if (near > 1 && s.fold * inside > s.lanes)
@@ -314,7 +314,7 @@ bool bunch_rows(const Facts& f, const Target& t, int lanes, Schedule& s) {
   // Of reductions rows that fit on the lanes would be gathered otherwise, one for each lane.
   if (alone <= turned && (f.scans || last > lanes)) return false;
   s.form = Form::Bunch;
-  s.lanes = lanes;
+  s.lanes = f.scans && f.prims >= kLongAnyway ? 2 * lanes : lanes;  // a step waits for the one before
   s.lane_axis = 0;
   s.stream = false;
   s.block = slab <= kShortSlab ? kShortSlabsBunch : kSlabsBunch;

@@ -57,5 +57,49 @@ TEST(Schedule, LogsumexpsOfColumnsAreTheirFormulas) {
   }
 }
 
+/// A group norm of channels last: rows of one line each, which lie apart. A cache has few of those, and reads
+/// a slab that it has no room for in the order of memory.
+TEST(Schedule, LinesApartThatAreReadAgainAreFoldedInSlabsBeyondTheSecondCache) {
+  const auto folded = [](std::int64_t points, std::int64_t channels) {
+    const Facts::Axis axes[] = {{8, false}, {points, true}, {8, false}, {channels, true}};
+    Facts f;
+    f.axes = axes;
+    f.phases = 2;
+    f.folds = 1;
+    f.prims = 10;
+    f.stores_full = true;
+    f.loaded_bytes = f.out_narrowest = 2;
+    Target t;
+    t.threads = 2;
+    t.vector_bytes = 32;
+    t.l2_bytes = 512 << 10;
+    return std::get<Schedule>(schedule(f, t)).fold > 0;
+  };
+  EXPECT_TRUE(folded(4096, 32));
+  EXPECT_FALSE(folded(784, 32));   // all lines stay in the cache
+  EXPECT_FALSE(folded(4096, 64));  // two lines each
+  EXPECT_TRUE(folded(784, 10));
+}
+
+/// A step of a logcumsumexp waits for the one before: two registers of rows go side by side.
+TEST(Schedule, ShortRowsOfALogcumsumexpHaveTwoRegisters) {
+  for (const int prims : {4, 200}) {
+    const Facts::Axis axes[] = {{300000, false}, {25, true}};
+    Facts f;
+    f.axes = axes;
+    f.scans = true;
+    f.prims = prims;
+    f.bunch_bytes = 8;
+    f.bunch_operands = 1;
+    f.bunch_vector = 4;
+    Target t;
+    t.threads = 2;
+    t.vector_bytes = 32;
+    const Schedule s = std::get<Schedule>(schedule(f, t));
+    if (prims == 200) EXPECT_EQ(s.form, Form::Bunch);
+    EXPECT_EQ(s.lanes, prims == 200 ? 16 : 8);
+  }
+}
+
 }  // namespace
 }  // namespace kiln::schedule
