@@ -13,8 +13,8 @@
 namespace kiln::engine {
 namespace {
 
-constexpr std::uint32_t kPatience = 2;  // growing evaluations after which growth is looked into
-constexpr std::uint32_t kMostPatience = 1 << 16;
+constexpr std::uint32_t kPatience = 2;     // growing evaluations after which growth is looked into
+constexpr std::size_t kShareOfALook = 16;  // an evaluation pays for one of so many pending nodes at most
 constexpr std::size_t kMostLines = 64;
 constexpr std::uint32_t kIdle =
     64;  // evaluations without a value of such a line, after which the lines are forgotten
@@ -24,7 +24,7 @@ constexpr std::uint64_t kMostShare =
 }  // namespace
 
 struct Growth {
-  std::size_t alive = 0;    // pending nodes after the latest evaluation
+  std::size_t alive = 0;    // pending nodes after the latest evaluation, or more: see RecordLog::alive
   std::uint32_t grown = 0;  // evaluations in a row after which there were more than before
   std::uint32_t patience = kPatience;
   std::uint32_t idle = 0;
@@ -35,6 +35,12 @@ struct Growth {
 namespace {
 
 constinit thread_local Growth growth;
+
+/// Looks in vain make the next one rarer, only as far as the pending nodes make it dear: a program that
+/// looked in vain among thousands may let values pile up later.
+std::uint32_t most_patience(std::size_t pending) {
+  return std::max(kPatience, static_cast<std::uint32_t>(pending / kShareOfALook));
+}
 
 bool same(SourceLocation a, SourceLocation b) { return std::memcmp(&a, &b, sizeof a) == 0; }
 
@@ -108,7 +114,8 @@ void Joining::collect(std::span<ir::Node* const> roots) {
   }
   if (grown) {
     growth.grown = 0;
-    growth.patience = joined_.empty() ? std::min(2 * growth.patience, kMostPatience) : kPatience;
+    growth.patience =
+        joined_.empty() ? std::min(2 * growth.patience, most_patience(pending.nodes.size())) : kPatience;
     for (const ir::NodeRef& n : joined_) remember(n->loc);
   }
   growth.idle = joined_.empty() ? growth.idle + 1 : 0;
@@ -128,7 +135,10 @@ void forget_growth() { growth = {}; }
 Joining::~Joining() {
   const std::size_t alive = ir::recorded.alive;
   if (alive > growth_.alive) ++growth_.grown;
-  if (alive < growth_.alive) growth_.grown = 0;
+  if (alive < growth_.alive) {
+    growth_.grown = 0;
+    growth_.patience = std::min(growth_.patience, most_patience(alive));
+  }
   growth_.alive = alive;
 }
 

@@ -8,12 +8,15 @@
 #include "record/learned_lines.h"
 #include "record/recorded.h"
 
+#include <kiln/random.h>
+
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <functional>
 #include <sstream>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace kiln {
@@ -202,6 +205,48 @@ TEST(CarriedState, ARunningAverageThatIsReadAtTheEnd) {
     EXPECT_GT(s.loss.item<float>(), 0);
   });
   EXPECT_TRUE(std::isfinite(sum(average).item<float>()));
+}
+
+/// Sums are computed as they pile up.
+void expect_sums_joined() {
+  Tensor now = data({64, 96}), total = zeros({64, 96});
+  const std::size_t before = ir::recorded.alive;
+  for (int step = 0; step < 12; ++step) {
+    now = now - 0.1f * tanh(now);
+    total = total + now;
+    EXPECT_TRUE(std::isfinite(mean(now).item<float>()));
+  }
+  EXPECT_LT(ir::recorded.alive, before + 10);
+}
+
+/// Threads compute what another one recorded, which that one does not see: it counts such values as pending,
+/// looks for what piles up, and finds nothing. It goes on looking.
+TEST(CarriedState, ARunningSumAfterThreadsSharedValues) {
+  engine::forget_growth();
+  for (int round = 0; round < 60; ++round) {
+    const Tensor x = data({32, 32}, DType::Float32, round), changed = x * 2, total = sum(x, 1);
+    std::vector<std::thread> threads;
+    for (const Tensor& shared : {changed, total})
+      threads.emplace_back([mine = shared] { EXPECT_TRUE(std::isfinite(sum(mine).item<float>())); });
+    for (std::thread& t : threads) t.join();
+    EXPECT_TRUE(std::isfinite(sum(x).item<float>()));
+  }
+  expect_sums_joined();
+}
+
+/// Values of no device (draws) are not computed on the way: looks for them are in vain. When they are gone,
+/// sums may pile up.
+TEST(CarriedState, ARunningSumAfterLooksInVain) {
+  engine::forget_growth();
+  const Tensor x = data({16});
+  {
+    std::vector<Tensor> counters;
+    for (int step = 0; step < 300; ++step) {
+      counters.push_back(random::uniform(random::Key(static_cast<std::uint64_t>(step)), {16}));
+      EXPECT_TRUE(std::isfinite(sum(x * 2).item<float>()));
+    }
+  }
+  expect_sums_joined();
 }
 
 TEST(CarriedState, NewtonWithAHeldHistory) {
