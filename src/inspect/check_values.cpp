@@ -8,6 +8,7 @@
 
 #include <kiln/config.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <string>
@@ -158,6 +159,33 @@ std::string difference_text(const ir::Graph& g, ir::NodeId id, std::int64_t i, c
              value_at(type, want, i));
 }
 
+/// Looks inside a fused kernel: values below a root are stored beside it, one at a time, which leaves the
+/// rest of the kernel as it is.
+std::string inside_kernel(const ir::Graph& g, ir::NodeId root, std::span<const ir::NodeId> values,
+                          std::span<const std::vector<std::byte>> want, const Recompute& recompute) {
+  constexpr std::size_t kMost = 256;  // plans, each with kernels of its own
+  std::string mended;
+  for (std::size_t v = 0; v < std::min(values.size(), kMost); ++v) {
+    const ir::NodeId id = values[v];
+    if (id == root) continue;
+    ir::Graph both = g;
+    both.roots = {id, root};
+    const auto have = recompute(both);
+    if (const std::int64_t i = first_difference(g[id], have[0].data(), want[v].data()); i >= 0)
+      return "; the first operation that differs when it is stored beside the result: " +
+             difference_text(g, id, i, have[0].data(), want[v].data());
+    const auto at = std::ranges::find(values, root) - values.begin();
+    if (mended.empty() &&
+        first_difference(g[root], have[1].data(), want[static_cast<std::size_t>(at)].data()) < 0)
+      mended =
+          cat("; the result is right once [", user_name(g[id].op), "] recorded at ", g[id].loc.file_name(),
+              ":", g[id].loc.line(), " is stored: the kernel that fuses it with what follows is wrong");
+  }
+  return mended.empty()
+             ? "; no operation differs when each of them is stored: the kernel that fuses them is wrong"
+             : mended;
+}
+
 /// The first operation below a root whose stored value differs.
 std::string first_operation(const ir::Graph& g, ir::NodeId root, std::span<std::byte* const> args,
                             std::span<const std::uint64_t> slots, const Recompute& recompute) {
@@ -170,7 +198,7 @@ std::string first_operation(const ir::Graph& g, ir::NodeId root, std::span<std::
       return "; the first operation that differs: " +
              difference_text(g, id, i, have[r].data(), want[r].data());
   }
-  return "; no operation differs when each of them is stored: the kernel that fuses them is wrong";
+  return inside_kernel(g, root, all.roots, want, recompute);
 }
 
 void check_diff(const ir::Graph& g, std::span<std::byte* const> args, std::span<const std::uint64_t> slots,

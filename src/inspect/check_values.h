@@ -24,7 +24,8 @@ using Recompute = std::function<std::vector<std::vector<std::byte>>(const ir::Gr
 /// no float argument has one is an error; diff: values that differ from the oracle's beyond the tolerance of
 /// their dtype are; bounds: indices out of range are. Throws InternalError (diff) or UserError (nan, bounds)
 /// naming the op, the position or index, and the line that recorded it. diff computes every operation again,
-/// each value stored, and names the first that differs.
+/// each value stored, and names the first that differs; if none does, one value at a time is stored beside
+/// the result of the kernel that fuses them.
 void check_values(const ir::Graph& graph, std::span<std::byte* const> args,
                   std::span<const std::uint64_t> slots, std::span<const std::byte* const> computed,
                   const Recompute& recompute);

@@ -12,6 +12,7 @@
 #include <cmath>
 #include <cstring>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace kiln {
@@ -37,14 +38,18 @@ class CheckValues : public ::testing::Test {
     std::memcpy(out.data(), v.data(), out.size());
     return out;
   }
-  /// The error where the root has these values, and a plan that stores both operations those.
-  std::string error_of(const Values& root, const Values& doubled, const Values& root_stored) {
+  /// The error where the root has these values, a plan that stores both operations those, and one that stores
+  /// the first beside the result of the fused kernel these.
+  std::string error_of(const Values& root, const Values& doubled, const Values& root_stored,
+                       const std::pair<Values, Values>& inside = {}) {
     std::vector<std::byte> argument = bytes({1, 2, 3, 4}), computed = bytes(root);
     std::byte* args[] = {argument.data()};
     const std::byte* roots[] = {computed.data()};
+    int plans = 0;
     const auto recompute = [&](const ir::Graph& all) {
       EXPECT_EQ(all.roots, (std::vector<ir::NodeId>{doubled_, root_}));
-      return std::vector{bytes(doubled), bytes(root_stored)};
+      return ++plans == 1 ? std::vector{bytes(doubled), bytes(root_stored)}
+                          : std::vector{bytes(inside.first), bytes(inside.second)};
     };
     try {
       engine::check_values(builder_.graph, args, {}, roots, recompute);
@@ -70,9 +75,20 @@ TEST_F(CheckValues, TheFirstOperationThatDiffersIsNamedWithItsElement) {
   EXPECT_NE(text.find("computed 7, the interpreter says 6"), text.npos) << text;
 }
 
-TEST_F(CheckValues, AFusedKernelIsToBlameWhereNoOperationIs) {
-  const std::string text = error_of({4, 16, 49, 64}, {2, 4, 6, 8}, {4, 16, 36, 64});
-  EXPECT_NE(text.find("the kernel that fuses them is wrong"), text.npos) << text;
+/// Every operation is right by itself: only the kernel that fuses them is wrong.
+TEST_F(CheckValues, TheFirstOperationThatDiffersInsideAFusedKernelIsNamed) {
+  const Values right{2, 4, 6, 8}, wrong{4, 16, 49, 64}, mended{4, 16, 36, 64};
+  const std::string inside = error_of(wrong, right, mended, {{2, 4, 7, 8}, wrong});
+  EXPECT_NE(
+      inside.find("the first operation that differs when it is stored beside the result: [add] element 2 of "
+                  "float32 (4,)"),
+      inside.npos)
+      << inside;
+  EXPECT_NE(inside.find("computed 7, the interpreter says 6"), inside.npos) << inside;
+  const std::string stored = error_of(wrong, right, mended, {right, mended});
+  EXPECT_NE(stored.find("the result is right once [add] recorded at "), stored.npos) << stored;
+  const std::string none = error_of(wrong, right, mended, {right, wrong});
+  EXPECT_NE(none.find("the kernel that fuses them is wrong"), none.npos) << none;
 }
 
 // The engine's plan of all values, by an evaluation that is right: nothing is thrown, and a NaN names the
