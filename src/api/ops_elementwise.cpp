@@ -44,13 +44,13 @@ Tensor whole_power(const Tensor& x, std::int64_t n, SourceLocation loc) {
   }
 }
 
-/// x to 0.5 or -0.5 by a root. Unlike roots, powers of -0 and -Inf are those of 0 and Inf.
+/// x to 0.5 or -0.5 by a root. Unlike roots, powers of -0 and -Inf are those of 0 and Inf, and so are their
+/// derivatives: the operand is replaced, not the result.
 Tensor root_power(const Tensor& x, Op root, SourceLocation loc) {
   constexpr double kInf = std::numeric_limits<double>::infinity();
-  const Tensor power =
-      elementwise(Op::where, elementwise(Op::equal, x, Arg(Scalar(-kInf)), loc),
-                  Arg(Scalar(root == Op::sqrt ? kInf : 0.0)), elementwise(root, x, loc), loc);
-  return elementwise(Op::abs, power, loc);
+  const Tensor base =
+      elementwise(Op::where, elementwise(Op::equal, x, Arg(Scalar(-kInf)), loc), Arg(Scalar(kInf)), x, loc);
+  return elementwise(root, elementwise(Op::add, base, Arg(Scalar(0.0)), loc), loc);
 }
 
 /// Powers that have a better spelling than pow; an empty handle when there is none. Larger exponents stay

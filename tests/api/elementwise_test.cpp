@@ -279,7 +279,7 @@ TEST(Floats, PowersAreBakedWhenSmall) {
   expect_near(pow(floats({-2, -2, 0, kNan}), floats({3, 0.5f, -1, 0})), {-8, NAN, HUGE_VAL, 1});
   if (config().mode == Mode::Lazy) {
     EXPECT_EQ(pow(x, 2).node()->op, ir::Op::multiply);
-    EXPECT_EQ(pow(x, 0.5).node()->in[0]->in[2]->op, ir::Op::sqrt);
+    EXPECT_EQ(pow(x, 0.5).node()->op, ir::Op::sqrt);
     EXPECT_EQ(pow(x, 5).node()->op, ir::Op::pow);
   }
 }
