@@ -3,6 +3,7 @@
 #include "support/check.h"
 
 #include <algorithm>
+#include <string_view>
 
 namespace kiln::ir {
 namespace {
@@ -53,11 +54,15 @@ class Finder {
     NodeId asked = example;
     for (const NodeId root : g_.roots)
       if (asked == example && depends[root]) asked = root;
+    NodeId maker = asked;
+    while (maker != example && g_[maker].op == Op::reshape) maker = g_[maker].in[0];  // as in sum(x)
+    std::string_view made = info(g_[maker].op).name;
+    if (made.starts_with("reduce_")) made.remove_prefix(7);
     const GraphNode& n = g_[asked];
     throw UserError(
         cat("[vmap] a value inside a mapped function is read, which stands for one of many examples and "
             "has none: ",
-            asked == example ? "an argument" : info(n.op).name, ", ", name(n.dtype), " ", to_string(n.dims),
+            maker == example ? "an argument" : made, ", ", name(n.dtype), " ", to_string(n.dims),
             ", recorded at ", n.loc.file_name(), ":", n.loc.line()));
   }
   [[noreturn]] static void fail(const GraphNode& n) {

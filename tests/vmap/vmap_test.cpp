@@ -103,6 +103,9 @@ TEST(Vmap, ReadingAnExampleIsAnErrorThatNamesOperationAndLine) {
     EXPECT_EQ(read.substr(0, 6), "[vmap]") << read;
     EXPECT_NE(read.find("multiply, float32 (2,)"), read.npos) << read;
     EXPECT_NE(read.find("vmap_test.cpp:"), read.npos) << read;
+    const std::string added =
+        message([&] { (void)vmap([](const Tensor& v) { return v * sum(v).item<float>(); })(x); });
+    EXPECT_NE(added.find("has none: sum, float32 ("), added.npos) << added;
     const std::string argument =
         message([&] { (void)vmap([](const Tensor& v) { return v * v(0).item<float>(); })(x); });
     EXPECT_EQ(argument.substr(0, 6), "[vmap]") << argument;
