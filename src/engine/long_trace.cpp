@@ -11,6 +11,7 @@
 #include "engine/evaluate.h"
 #include "inspect/statistics.h"
 #include "record/recorded.h"
+#include "record/step_alias.h"
 #include "record/trace_locks.h"
 #include "support/check.h"
 #include "support/log.h"
@@ -152,15 +153,13 @@ class Parts {
 
   /// Whether the cut leaves the steps of derivatives whole: layers of a network repeat themselves as well,
   /// but what is stored between forward and backward is for one planner to choose. A step records the aliases
-  /// of its parameters, so that a block of whole steps has some, and a block of layers none.
+  /// of its parameters, so that a block of whole steps has some, and a block of layers none, nor one of
+  /// layers that are computed again backward.
   bool leaves_steps_whole() const {
-    const auto is_primal = [&](std::uint32_t i) {
-      const ir::Node& n = *pending_.nodes[i];
-      return n.op == ir::Op::alias && !ir::attributes<ir::Alias>(n).stops;
-    };
-    if (chosen_.size() >= kMostInStep || std::ranges::none_of(chosen_, is_primal)) return true;
+    const auto begins = [&](std::uint32_t i) { return ir::begins_step(*pending_.nodes[i]); };
+    if (chosen_.size() >= kMostInStep || std::ranges::none_of(chosen_, begins)) return true;
     const auto end = chosen_.begin() + static_cast<std::ptrdiff_t>(cut_.rest);
-    return cut_.block > 0 && std::any_of(end - static_cast<std::ptrdiff_t>(cut_.block), end, is_primal);
+    return cut_.block > 0 && std::any_of(end - static_cast<std::ptrdiff_t>(cut_.block), end, begins);
   }
 
   /// The nodes of each part whose value something outside the part refers to. Bytes of those that handles

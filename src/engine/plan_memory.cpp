@@ -17,8 +17,7 @@ void PlanMaker::add_regions() {
   kept_.clear();
   const std::uint64_t budget = config().memory_budget;
   constexpr std::size_t kFewRegions = 8;
-  const bool orders = planning_target(device_).gpu && regions_.regions.size() >= kFewRegions;
-  if (budget == 0 && !orders) {
+  if (budget == 0 && regions_.regions.size() < kFewRegions) {
     for (const Region& r : regions_.regions) add_region(r);
     return;
   }

@@ -3,6 +3,8 @@
 
 #include "grad/call_rule.h"
 #include "grad/tape.h"
+#include "record/step_alias.h"
+#include "record/trace_locks.h"
 #include "support/check.h"
 #include "vmap/examples.h"
 
@@ -79,6 +81,7 @@ std::vector<Tensor> with_rule(CustomRule rule, std::span<const Tensor> in, std::
   for (const Tensor& x : in) call->in.push_back(ir::NodeRef::share(api::checked(rule.name, x)));
   for (const Tensor& y : out) {
     call->out.push_back(api::alias_node(api::checked(rule.name, y), false));
+    ir::mark_inside_step(call->out.back().get());
     results.push_back(diff::shared(call->out.back()));
   }
   call->rule = std::static_pointer_cast<const diff::CallRule>(std::make_shared<const Ruled>(std::move(rule)));
@@ -95,10 +98,21 @@ std::vector<Tensor> with_zeros(std::span<const Tensor> given, std::span<const Te
   return out;
 }
 
+namespace {
+
+/// Whether a value is in memory, by whatever names. The results of a call are aliases as well, of what it
+/// computed.
+bool in_memory(const ir::Node* n) {
+  const ir::TraceGuard guard;  // which holds back who would compute the aliases of this thread
+  while (ir::op_now(n) == ir::Op::alias && guard.covers(n->home)) n = n->in[0];
+  return ir::op_now(n) == ir::Op::leaf;
+}
+
+}  // namespace
+
 Tensor after(const Tensor& x, const Tensor& g) {
   // A choice that always falls on x, though no planner sees that. Leaves are no work to make again.
-  const ir::Op op = ir::op_now(x.node());
-  if (op == ir::Op::leaf || op == ir::Op::alias || g.numel() == 0) return x;
+  if (in_memory(x.node()) || g.numel() == 0) return x;
   Shape first, step, one;
   first.resize(g.rank(), 0);
   step.resize(g.rank(), 1);

@@ -2,6 +2,7 @@
 
 #include "grad/list_steps.h"
 #include "grad/sums.h"
+#include "record/step_alias.h"
 #include "support/check.h"
 
 #include <unordered_map>
@@ -26,6 +27,7 @@ Tensor Tape::primal(const Tensor& x, const std::string& what) {
     throw UserError(cat("[", op_, "] ", what, " is ", ir::describe(node), ": only floats have derivatives",
                         where(node->loc)));
   ir::NodeRef alias = api::alias_node(node, false);
+  if (inside_) ir::mark_inside_step(alias.get());
   open_->add_primal(alias);
   primals_.push_back(alias);
   return Tensor::adopt(alias.take());

@@ -17,7 +17,7 @@ namespace kiln::diff {
 class Tape {
  public:
   /// Opens. `op` begins the messages of errors.
-  explicit Tape(std::string_view op) : op_(op) {
+  explicit Tape(std::string_view op) : op_(op), inside_(ir::recorded.whole > 0) {
     whole_.emplace();
     open_.emplace();
   }
@@ -48,6 +48,7 @@ class Tape {
   [[noreturn]] void refuse(const Step& s, std::string_view why) const;
 
   std::string_view op_;
+  bool inside_;  // of another derivative
   std::optional<ir::WholeRecording> whole_;
   std::optional<ir::OpenTape> open_;
   std::vector<ir::NodeRef> primals_, results_;

@@ -38,7 +38,7 @@ struct Runs {
 };
 
 /// Each region once, in an order in which they can run: those that free memory as soon as they can, where
-/// that lowers the peak by a sixteenth or more.
+/// that lowers the peak by a sixteenth or more. What a CPU's caches hold stays as it is.
 Runs order_by_memory(const Graph& graph, const Regions& regions, const schedule::Target& target,
                      const MemoryNeeds& needs);
 

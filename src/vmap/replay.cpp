@@ -1,6 +1,7 @@
 #include "vmap/replay.h"
 
 #include "ir/infer.h"
+#include "record/step_alias.h"
 #include "vmap/mapped_call.h"
 #include "vmap/recorder.h"
 
@@ -177,6 +178,7 @@ void Recorder::record_call(const ir::Call& call) {
   for (const NodeRef& out : call.out) {
     Node* const made = ir::op_now(out.get()) == Op::alias ? ir::operands(*out)[0] : out.get();
     const Value result{api::alias_node(to_.all(to_.value(made)).get(), false), true};
+    ir::mark_inside_step(result.node.get());
     finish(result);
     now->out.push_back(result.node);
     to_.put(out.get(), result);

@@ -3,6 +3,7 @@
 #include "vmap/rules.h"
 
 #include "ir/infer.h"
+#include "record/step_alias.h"
 
 #include <array>
 #include <utility>
@@ -98,7 +99,9 @@ NodeRef map_elementwise(const Step& s) {
 NodeRef map_reshape(const Step& s) { return api::reshape_node(s.in[0].node.get(), s.dims()); }
 
 NodeRef map_alias(const Step& s) {
-  return api::alias_node(s.in[0].node.get(), s.attributes<ir::Alias>().stops);
+  NodeRef out = api::alias_node(s.in[0].node.get(), s.attributes<ir::Alias>().stops);
+  if (!s.attributes<ir::Alias>().stops && !ir::begins_step(s.node)) ir::mark_inside_step(out.get());
+  return out;
 }
 
 NodeRef map_permute(const Step& s) {
