@@ -22,7 +22,8 @@ namespace kiln::cpu {
 namespace {
 
 constexpr std::int64_t kFetchedAhead = 16;  // rows
-constexpr int kLongestKnown = 8;            // rows of no more elements have a loop of their own
+constexpr int kLongestKnown = 8;            // rows of no more elements have a loop of their own, …
+constexpr int kTwoRegisters = -1;           // … and rows of one register to two
 
 // As KILN_AVX2, with conversions of float16. Always inlined into the loop over rows.
 #define KILN_ROWS __attribute__((optimize("O3"), target("avx2,f16c")))
@@ -119,6 +120,15 @@ KILN_PIECE void add_registers(A* to, const T* from, std::int64_t n) {
   put(to + n - kLanes, last);
 }
 
+/// The same of two registers at most.
+template <class A, class T>
+KILN_PIECE void add_two_registers(A* to, const T* from, std::int64_t n) {
+  constexpr std::int64_t kLanes = 32 / sizeof(A);
+  const auto first = sums(to, from), last = sums(to + n - kLanes, from + n - kLanes);
+  put(to, first);
+  put(to + n - kLanes, last);
+}
+
 /// N > 0: of so many elements; else of more than kLongestKnown.
 template <int N, class A, class T>
 KILN_PIECE void add_row(A* to, const T* from, std::int64_t n, bool few) {
@@ -126,6 +136,8 @@ KILN_PIECE void add_row(A* to, const T* from, std::int64_t n, bool few) {
     add_pieces(to, from, N);
   else if (few)
     add_pieces(to, from, n);
+  else if constexpr (N == kTwoRegisters)
+    add_two_registers(to, from, n);
   else
     add_registers(to, from, n);
 }
@@ -171,8 +183,12 @@ void add_rows_avx2(const RowList& list, A* elements, const T* values, std::int64
     case 6: return add_list<6>(list, elements, values, n, cached);
     case 7: return add_list<7>(list, elements, values, n, cached);
     case 8: return add_list<8>(list, elements, values, n, cached);
-    default: return add_list<0>(list, elements, values, n, cached);
+    default: break;
   }
+  constexpr std::int64_t kLanes = 32 / sizeof(A);
+  if (n >= kLanes && n <= 2 * kLanes && !list.few)
+    return add_list<kTwoRegisters>(list, elements, values, n, cached);
+  add_list<0>(list, elements, values, n, cached);
 }
 
 #undef KILN_PIECE

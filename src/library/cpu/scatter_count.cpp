@@ -33,34 +33,41 @@ std::int64_t count_bytes(const std::int32_t* cells, std::int64_t n, std::int64_t
   return found;
 }
 
+/// By registers of `Bytes`: GCC takes vectors that are wider than the target's apart, element by element.
+template <int Bytes>
 [[gnu::always_inline]] inline void compare(const std::uint8_t* positions, std::int64_t n, std::int64_t count,
                                            std::uint8_t* counters) {
-  typedef std::uint8_t V __attribute__((vector_size(kComparedTogether)));
-  typedef std::uint8_t Memory __attribute__((vector_size(kComparedTogether), aligned(1), may_alias));
+  typedef std::uint8_t V __attribute__((vector_size(Bytes)));
+  typedef std::uint8_t Memory __attribute__((vector_size(Bytes), aligned(1), may_alias));
+  constexpr int kParts = static_cast<int>(kComparedTogether) / Bytes;
   for (std::int64_t position = 0; position < count; ++position) {
-    Memory* const counted = reinterpret_cast<Memory*>(counters + position * kComparedTogether);
     const V here = V{} + static_cast<std::uint8_t>(position);
-    V sum = *counted;
+    V sums[kParts];
+    Memory* const counted = reinterpret_cast<Memory*>(counters + position * kComparedTogether);
+    for (int part = 0; part < kParts; ++part) sums[part] = counted[part];
     for (std::int64_t i = 0; i < n; ++i) {
-      const V at = *reinterpret_cast<const Memory*>(positions + i * kComparedTogether);
-      sum -= reinterpret_cast<V>(at == here);
+      const Memory* const from = reinterpret_cast<const Memory*>(positions + i * kComparedTogether);
+      for (int part = 0; part < kParts; ++part) {
+        const V at = from[part];
+        sums[part] -= reinterpret_cast<V>(at == here);
+      }
     }
-    *counted = sum;
+    for (int part = 0; part < kParts; ++part) counted[part] = sums[part];
   }
 }
 
 #if defined(__x86_64__)
 KILN_AVX2 void compare_avx2(const std::uint8_t* positions, std::int64_t n, std::int64_t count,
                             std::uint8_t* counters) {
-  compare(positions, n, count, counters);
+  compare<32>(positions, n, count, counters);
 }
 KILN_AVX512 void compare_avx512(const std::uint8_t* positions, std::int64_t n, std::int64_t count,
                                 std::uint8_t* counters) {
-  compare(positions, n, count, counters);
+  compare<64>(positions, n, count, counters);
 }
 #endif
 void compare_base(const std::uint8_t* positions, std::int64_t n, std::int64_t count, std::uint8_t* counters) {
-  compare(positions, n, count, counters);
+  compare<16>(positions, n, count, counters);
 }
 
 }  // namespace
