@@ -13,11 +13,11 @@
 
 namespace kiln::testing {
 
-/// The modules of all kernels that the evaluation of `made` compiles.
-inline std::string llvm_ir_of(const Tensor& made) {
+/// The modules of all kernels that the evaluation of `made` compiles, for the host or a lower target.
+inline std::string llvm_ir_of(const Tensor& made, const std::string& target = "") {
   const TemporaryDirectory directory;
   clear_memory_caches();
-  const ConfigScope scope("");
+  const ConfigScope scope(target);
   Config c = config();
   c.cache = "off";
   c.tier = Tier::Jit;

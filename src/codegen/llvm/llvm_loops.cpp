@@ -24,6 +24,12 @@ constexpr std::size_t kTwoReductions = 160;
 // addresses of a loop inside the Vector loop that registers have room for
 constexpr std::size_t kMostPointers = 12;
 
+/// Vector primitives up to which a body is emitted twice. Without registers of masks a mask takes
+/// instructions of its own wherever it is made, kept or used.
+static std::size_t most_of_two_bodies(const LoopDecl& l, bool masks) {
+  return l.accs.empty() && masks ? kTwoBodies : kTwoReductions;
+}
+
 void FunctionEmitter::block(const std::vector<Stmt>& body) {
   for (std::size_t i = 0; i < body.size(); ++i) {
     const Stmt& s = body[i];
@@ -264,8 +270,8 @@ bool FunctionEmitter::splits_tail(const LoopDecl& l) {
   return std::all_of(l.body.begin(), l.body.end(), [&](const Stmt& s) {
     if (s.kind != Stmt::Kind::Loop) return true;
     const LoopDecl& inner = k_.loops[s.target];
-    return inner.kind == LoopKind::Serial && inner.accs.empty() && splits_tail(inner) &&
-           body_size(inner) <= kTwoBodies;
+    return inner.kind == LoopKind::Serial && splits_tail(inner) &&
+           body_size(inner) <= most_of_two_bodies(inner, false);
   });
 }
 
@@ -283,7 +289,7 @@ void FunctionEmitter::vector_loop(const LoopDecl& l) {
     return;
   }
   if (const ExprId index = ragged_rows(l); index != kNoExpr) return loop_from_line(l, index);
-  const std::size_t most = l.accs.empty() ? kTwoBodies : kTwoReductions;
+  const std::size_t most = most_of_two_bodies(l, target_.avx512);
   if ((contains_loop(l) && !splits_tail(l)) || body_size(l) > most) {
     counted(l, b_.getInt64(0), end, step, [&](Value* i) { lane_body(l, b_.CreateSub(end, i), false); });
     return;
@@ -350,7 +356,7 @@ void FunctionEmitter::loop_from_line(const LoopDecl& l, ExprId index) {
     early_ = b_.CreateNeg(i);
     lane_body(l, b_.CreateSub(end, i), is_last);
   };
-  if (body_size(l) > (l.accs.empty() ? kTwoBodies : kTwoReductions)) {
+  if (body_size(l) > most_of_two_bodies(l, target_.avx512)) {
     b_.CreateBr(main);
     b_.SetInsertPoint(main);
     counted(l, first, end, lanes, [&](Value* i) { masked(i, false); }, before);
