@@ -158,6 +158,12 @@ template <class T>
 __device__ __forceinline__ T base_of(T greatest) {
   return greatest - greatest == 0 ? greatest : T(0);
 }
+/// What a sum relative to `first` is worth in one relative to `most`, which is none less. Of equal ones it is
+/// 1, of infinities too, whose sums would come to nothing step by step.
+template <class Op, class T>
+__device__ __forceinline__ T weight_in(T first, T most) {
+  return first == most ? T(1) : Op::weight(first - base_of(most));
+}
 /// The parts of N values.
 template <class Op, int N, class T>
 __device__ __forceinline__ Pair<T, T> with(const T (&x)[N]) {
@@ -192,7 +198,7 @@ __device__ __forceinline__ T reduce_lanes(T x, unsigned int members) {
 #pragma unroll
     for (int mask = Team / 2; mask > 0; mask /= 2)
       x.first = greatest(x.first, exchange(members, x.first, mask));
-    x.second *= Op::weight(own - base_of(x.first));
+    x.second *= weight_in<Op>(own, x.first);
 #pragma unroll
     for (int mask = Team / 2; mask > 0; mask /= 2) x.second += exchange(members, x.second, mask);
   } else {
@@ -241,7 +247,7 @@ __device__ __forceinline__ T reduce_relative(T x) {
 #pragma unroll
   for (int mask = Step; mask < Step * Team; mask *= 2)
     x.first = greatest(x.first, exchange(0xffffffffu, x.first, mask));
-  x.second *= Op::weight(own - base_of(x.first));
+  x.second *= weight_in<Op>(own, x.first);
 #pragma unroll
   for (int mask = Step; mask < Step * Team; mask *= 2) x.second += exchange(0xffffffffu, x.second, mask);
   return x;
@@ -272,11 +278,10 @@ __device__ __forceinline__ void reduce_rows(T (&x)[N]) {
     if constexpr (is_relative<Op>::value) {
 #pragma unroll
       for (int u = 1; u < kUnits; ++u) x[v].first = greatest(x[v].first, parts[v][u][place].first);
-      const auto base = base_of(x[v].first);
       x[v].second = 0;
 #pragma unroll
       for (int u = 0; u < kUnits; ++u)
-        x[v].second += parts[v][u][place].second * Op::weight(parts[v][u][place].first - base);
+        x[v].second += parts[v][u][place].second * weight_in<Op>(parts[v][u][place].first, x[v].first);
     } else {
 #pragma unroll
       for (int u = 1; u < kUnits; ++u) x[v] = Op::of(x[v], parts[v][u][place]);
