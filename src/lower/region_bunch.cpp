@@ -155,8 +155,8 @@ bool RegionLowering::bunches_by_runs() const {
 /// access, and so does what else lies along it in memory. 1: rows do not, or are scanned.
 int RegionLowering::words_of_bunch() const {
   const Group& last = groups_.back();
-  if (!target_.gpu || s_.rows > 1 || s_.run_lanes == 1 || !last.reduced || last.backwards ||
-      !scans_.empty() || !slab_groups(false).empty() || bunches_by_runs())
+  if (!target_.gpu || s_.run_lanes == 1 || !last.reduced || last.backwards || !scans_.empty() ||
+      !slab_groups(false).empty() || bunches_by_runs())
     return 1;
   const std::int64_t words = std::gcd(last.extent, std::int64_t{s_.run_lanes});
   // (What lies where an index says is loaded element by element.)

@@ -147,33 +147,6 @@ int joined_from(const Facts& f, const Extents& e, int lanes) {
   return few ? 0 : behind < last ? behind : -1;
 }
 
-/// Rows that a thread takes too long for alone and that are no whole vectors: a block has a bunch of them,
-/// and its parts share the elements of each. So memory is read and written by vectors, more of them are under
-/// way than of rows in registers, and no lane is idle. False where rows are long or few.
-bool share_bunch(const Facts& f, const Target& t, std::int64_t rows, std::int64_t reduced, Schedule& s) {
-  constexpr std::int64_t kOfPart = 8, kNarrowRow = 128;  // elements
-  const bool stored = f.stores_full || f.phases > 1, narrow = f.widest_bytes < kBank;
-  if (!stored || f.scans || f.in_parts || f.levels > 1 || f.slab || rows < std::int64_t{t.threads} * kBusy ||
-      (s.lanes > 1 && s.lanes * f.widest_bytes > kBank) || (narrow && reduced >= kNarrowRow))
-    return false;
-  const std::int64_t step = f.bunch_vector / std::gcd(reduced, std::int64_t{f.bunch_vector}),
-                     fits = kBunchBytes / f.bunch_bytes / reduced;
-  for (int parts = 2; parts <= 8 && reduced >= kOfPart * parts; parts *= 2) {
-    const std::int64_t most = kBunchThreads / parts, slabs = std::min(fits, most) / step * step;
-    if (4 * slabs < 3 * most) continue;
-    s.form = Form::Bunch;
-    s.lanes = s.steps = 1;
-    s.rows = parts;
-    s.block = kBunchThreads;
-    s.run = kBunchBytes;
-    s.slabs = slabs;
-    s.run_lanes = f.bunch_vector;
-    s.threads = {kBunchThreads, kBunchThreads};
-    return true;
-  }
-  return false;
-}
-
 /// Short rows, or short columns, that lie close together: a block takes as many as it has room for, one for
 /// each thread at least, and keeps their elements in shared memory. Few sizes of it: each is a kernel of its
 /// own. False where rows are long or few, or a team's vectors do as well.
@@ -229,7 +202,7 @@ bool bunch_rows(const Facts& f, const Target& t, Schedule& s) {
     s.threads = {static_cast<std::uint16_t>(size.threads), static_cast<std::uint16_t>(size.threads)};
     return true;
   }
-  return last_reduced && rows == 1 && share_bunch(f, t, outer, reduced, s);
+  return false;
 }
 
 /// Rows of narrow elements that begin anywhere are taken by the vectors of memory that they lie in, of which

@@ -42,18 +42,6 @@ TEST_F(GpuRows, AreReduced) {
     }
 }
 
-/// Rows of which a block's parts share each, in shared memory: on a large GPU only where they are many.
-TEST_F(GpuRows, ShareABlocksMemory) {
-  if (!cuda::computes()) GTEST_SKIP() << "kernels do not run on this driver";
-  const std::int64_t rows = cuda::device(0).sm_count < 16 ? 2049 : 70001;
-  for (const auto& [type, length] :
-       {std::pair{DType::Float32, 97}, {DType::Float16, 98}, {DType::Float64, 65}})
-    same({rows, length}, type, [](const Tensor& x) {
-      const Tensor y = x.astype(x.dtype() == DType::Float64 ? DType::Float64 : DType::Float32);
-      return (y - sum(abs(y - max(y, -1, true)), -1, true)).astype(x.dtype());
-    });
-}
-
 TEST_F(GpuRows, OfSeveralAxesAreOne) {
   if (!cuda::computes()) GTEST_SKIP() << "kernels do not run on this driver";
   for (const DType type : {DType::Float32, DType::BFloat16})

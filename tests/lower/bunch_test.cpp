@@ -25,25 +25,6 @@ TEST(Bunch, RowsOfAnyShortLengthAreStagedAndTheirMapsToo) {
     }
 }
 
-/// Parts of a block share rows that are too long for a thread and no whole vectors.
-TEST(Bunch, PartsOfABlockShareLongerRows) {
-  for (const auto& [type, length, shared] : {std::tuple{DType::Int32, 65, true},
-                                             {DType::Int32, 97, true},
-                                             {DType::Int32, 125, true},
-                                             {DType::Int32, 96, false},
-                                             {DType::Int32, 1025, false},
-                                             {DType::Int16, 98, true},
-                                             {DType::Int16, 101, true},
-                                             {DType::Int64, 65, true}})
-    for (const std::int64_t rows : {2049, 2200}) {
-      GraphBuilder b;
-      normalise(b, b.leaf(type, {rows, length}), 2);
-      const LoweredGraph lowered = checked(b, {gpu_target()}).front();
-      EXPECT_EQ(lowered.forms == std::vector{Form::Bunch}, shared) << length;
-      EXPECT_EQ(lowered.text().find("for/") != std::string::npos, shared) << length;
-    }
-}
-
 TEST(Bunch, PositionsAreThoseOfRows) {
   for (const std::int64_t length : {9, 12, 33}) {
     GraphBuilder b;
