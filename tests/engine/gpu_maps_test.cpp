@@ -10,8 +10,8 @@ class GpuMaps : public testing::GpuSame {};
 /// A vector has several of the elements that an update writes, the first of them anywhere in it.
 TEST_F(GpuMaps, UpdatesOfEveryFewElements) {
   for (const DType type : {DType::Float32, DType::Float16})
-    for (const std::int64_t step : {2, 3, 5, -2, -3})
-      for (const std::int64_t first : {0, 1, 3}) {
+    for (const std::int64_t step : {2, 5, -2})
+      for (const std::int64_t first : {0, 1}) {
         SCOPED_TRACE(::testing::Message() << name(type) << ", from " << first << " by " << step);
         const auto part = step > 0 ? range(first, none, step) : range(none, first, step);
         same([&] { return slice_update(numbers({2, 2, 16}, type), {ellipsis, part}, 77); });

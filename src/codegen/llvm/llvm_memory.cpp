@@ -309,12 +309,10 @@ Value* FunctionEmitter::vector_load(ExprId e, const ExprNode& n) {
   prepare(n.a, stride);
   return place(at_.depth_of(e), e, vector_, [&]() -> Value* {
     if (kernel::known(stride) == 0) return same_element(n, on, predicate);
-    // Scratch memory has room for a whole vector. Without registers of masks a mask takes as long as the
-    // load.
+    // Without registers of masks a mask takes as long as the load, and scratch has room for a whole vector.
     const bool has_room = !target_.avx512 && kernel::known(stride) == 1 && from_line_ == kNoExpr &&
                           k_.buffers[n.imm].role == BufferDecl::Role::Scratch;
-    const bool whole_vector = (has_room || fills_scratch(n.imm, n.a)) && on.lanes == kNoExpr;
-    Value* mask = whole_vector ? nullptr : lanes_on(false);
+    Value* mask = (has_room || fills_scratch(n.imm, n.a)) && on.lanes == kNoExpr ? nullptr : lanes_on(false);
     if (!contiguous) return from_memory(apart(n, stride, mask, bit_of(on)), n.type);
     Value* base = b_.CreateGEP(t, buffers_[n.imm], scalar(n.a));
     if (backwards)
