@@ -167,24 +167,15 @@ KILN_AVX2 std::int64_t list_eights(const std::int32_t* positions, std::int64_t n
   return found + list(positions, i, n, part, elements + found, values + found);
 }
 
-template <class Index>
-std::int64_t list_avx2(const Index* from, std::int64_t stride, std::int64_t n, std::int64_t extent,
-                       const ListedPart& part, std::int32_t* elements, std::int32_t* values) {
+/// Lists by `Resolve` and `List` of one instruction set, where elements have 32 bits.
+template <class Index, auto Resolve, auto List>
+std::int64_t list_resolved(const Index* from, std::int64_t stride, std::int64_t n, std::int64_t extent,
+                           const ListedPart& part, std::int32_t* elements, std::int32_t* values) {
   if (extent > std::numeric_limits<std::int32_t>::max())
     return list_base(from, stride, n, extent, part, elements, values);
   std::int32_t positions[kMostListed];
-  resolve_avx2<Index, std::int32_t>(from, stride, n, extent, extent, positions);
-  return list_eights(positions, n, part, elements, values);
-}
-
-template <class Index>
-std::int64_t list_avx512(const Index* from, std::int64_t stride, std::int64_t n, std::int64_t extent,
-                         const ListedPart& part, std::int32_t* elements, std::int32_t* values) {
-  if (extent > std::numeric_limits<std::int32_t>::max())
-    return list_base(from, stride, n, extent, part, elements, values);
-  std::int32_t positions[kMostListed];
-  resolve_avx512<Index, std::int32_t>(from, stride, n, extent, extent, positions);
-  return list_narrow(positions, n, part, elements, values);
+  Resolve(from, stride, n, extent, extent, positions);
+  return List(positions, n, part, elements, values);
 }
 #endif
 
@@ -194,8 +185,8 @@ template <class Index>
 ListPositions<Index> list_positions() {
 #if defined(__x86_64__)
   const InstructionSets target = host_instruction_sets();
-  if (target.avx512) return list_avx512<Index>;
-  if (target.avx2) return list_avx2<Index>;
+  if (target.avx512) return list_resolved<Index, resolve_avx512<Index, std::int32_t>, list_narrow>;
+  if (target.avx2) return list_resolved<Index, resolve_avx2<Index, std::int32_t>, list_eights>;
 #endif
   return list_base<Index>;
 }
