@@ -63,9 +63,9 @@ struct NestLogSum {
   __device__ __forceinline__ void settle() {}
   __device__ __forceinline__ Words<2> words() const { return {{at.first, at.second}}; }
   __device__ __forceinline__ void merge(Words<2> other) {
-    const Real most = greatest(at.first, other.at[0]), base = base_of(most);
-    at = {most, at.second * NestWeights::weight(at.first - base) +
-                    other.at[1] * NestWeights::weight(other.at[0] - base)};
+    const Real most = greatest(at.first, other.at[0]);
+    at = {most, at.second * weight_in<NestWeights>(at.first, most) +
+                    other.at[1] * weight_in<NestWeights>(other.at[0], most)};
   }
   __device__ __forceinline__ Real value() const { return at.first + logf(float(at.second)); }
   __device__ __forceinline__ int position() const { return 0; }

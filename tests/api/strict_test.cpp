@@ -115,6 +115,12 @@ Tensor values(DType dtype, const Shape& shape, double lo, double hi, std::uint64
 
 class StrictOps : public ::testing::TestWithParam<int> {};
 
+/// Whether results tell the sign of a NaN, which is anything.
+bool shows_sign(ir::Op op) {
+  return op == ir::Op::signbit || op == ir::Op::copysign || op == ir::Op::to_float8_e4m3fn ||
+         op == ir::Op::to_float8_e5m2;
+}
+
 /// Between other operations, which would like to fuse with it, and over rows whose results are single values.
 TEST_P(StrictOps, HaveTheBitsTheyHaveAlone) {
   const ir::Op op = static_cast<ir::Op>(GetParam());
@@ -142,8 +148,7 @@ TEST_P(StrictOps, HaveTheBitsTheyHaveAlone) {
           Tensor after = made;
           if (!is_bool(made.dtype())) after = made * made - x;
           Tensor rows = counts ? sum(x, 1, true) : x;  // one value a row, computed apart from the lanes
-          // a NaN's sign is anything
-          if (op == ir::Op::signbit || op == ir::Op::copysign) rows = where(rows == rows, rows, 1);
+          if (shows_sign(op)) rows = where(rows == rows, rows, 1);
           return std::vector<Tensor>{made, after, sum(after, 1), apply(rows, rows)};
         },
         is_float(dtype) ? 3 : 2);

@@ -278,10 +278,12 @@ TEST(WindowColumnsOf, OperandsThatAreReadWhereTheyLie) {
   EXPECT_TRUE(taken(0.0f, {.height = 20, .width = 80, .stride = 2}));
   EXPECT_FALSE(taken(0.0f, {.width = 80, .stride = 5}));  // too far apart to be staged
   EXPECT_TRUE(taken(0.0f, {.width = 9}));                 // rows shorter than a vector
-  EXPECT_FALSE(taken(0.0f, {.width = 9, .filters = 64}));
-  EXPECT_TRUE(taken(float16{}, {.width = 9, .filters = 40}));  // packing converts rows one by one
-  EXPECT_FALSE(taken(float16{}, {.width = 9, .filters = 64}));
-  EXPECT_FALSE(taken(0.0f, {.width = 5}));
+  const WindowMicro<float> micro = window_micro<float>(best_sum_level(), false);
+  const std::int64_t panel = micro.rows;
+  EXPECT_FALSE(taken(0.0f, {.width = 9, .filters = panel + 1}));
+  EXPECT_TRUE(taken(float16{}, {.width = 9, .filters = 4 * panel}));  // packing converts rows one by one
+  EXPECT_FALSE(taken(float16{}, {.width = 9, .filters = 4 * panel + 1}));
+  EXPECT_FALSE(taken(0.0f, {.width = std::max(3, micro.lanes / 4 + 1)}));  // less than a quarter of a vector
   EXPECT_FALSE(taken(std::int32_t{}, {}));
   EXPECT_TRUE(taken(float16{}, {}));
   EXPECT_FALSE(taken(float16{}, {.kernel = 1}));  // each element is in one window alone: packed as well
