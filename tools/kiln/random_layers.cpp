@@ -103,9 +103,10 @@ void product_rows(RandomProgram& p, Draw& d, std::int64_t n) {
   ProgramWriter w(p);
   const DType dtype = draw_float(d), computed = is_half(dtype) ? DType::Float32 : dtype;
   const std::int64_t columns = std::min(d.of(Integers{2, 33, 100, 1000, 4096, 32000, 50257, 128256}), n / 8);
-  const std::int64_t rows = std::max<std::int64_t>(n / columns / d.of(Integers{1, 2, 8}), 1);
+  const std::int64_t part = d.of(Integers{1, 2, 8});
   const std::int64_t depth = std::clamp<std::int64_t>(d.of(Integers{1, 8, 31, 64, 200, 768}), 1,
                                                       std::max<std::int64_t>(n / columns, 1));
+  const std::int64_t rows = std::max<std::int64_t>(n / std::max(columns, depth) / part, 1);
   const int product =
       w.step({.op = "matmul", .in = {w.input({rows, depth}, dtype), w.input({depth, columns}, dtype)}});
   int y = computed == dtype ? product : w.cast(product, computed);
