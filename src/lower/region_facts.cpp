@@ -532,6 +532,19 @@ bool RegionLowering::varies(EntryId id) {
   return varies_[id];
 }
 
+bool RegionLowering::varies(const Index& index) const {
+  for (const Group& g : groups_) {
+    if (g.reduced && index.coef(g.last) != 0) return true;
+    for (const Group::Piece& p : g.pieces)
+      if (index.coef(p.last) != 0) return true;
+  }
+  for (int t = 0; t < index.n; ++t)
+    if (const AtomId a = index.terms[t].atom;
+        a >= p_.space.axis_count() && p_.space.atom(a).kind != Atom::Kind::Position)
+      return true;
+  return false;
+}
+
 bool RegionLowering::varies_by_itself(const Entry& e) const {
   switch (e.kind) {
     case Entry::Kind::Scalar:
@@ -539,15 +552,10 @@ bool RegionLowering::varies_by_itself(const Entry& e) const {
     case Entry::Kind::Op: return false;
     case Entry::Kind::Load:
     case Entry::Kind::Iota:
-      for (const Group& g : groups_) {
-        if (g.reduced && e.index.coef(g.last) != 0) return true;
-        for (const Group::Piece& p : g.pieces)
-          if (e.index.coef(p.last) != 0) return true;
-      }
-      for (int t = 0; t < e.index.n; ++t)
-        if (const AtomId a = e.index.terms[t].atom;
-            a >= p_.space.axis_count() && p_.space.atom(a).kind != Atom::Kind::Position)
-          return true;
+      if (varies(e.index)) return true;
+      for (std::int32_t l = e.predicates; l != e.predicates_end;
+           l = p_.links[static_cast<std::size_t>(l)].next)
+        if (varies(p_.links[static_cast<std::size_t>(l)].predicate.t)) return true;
       return false;
     case Entry::Kind::Scan:
     case Entry::Kind::Product:

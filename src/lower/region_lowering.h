@@ -139,6 +139,7 @@ class RegionLowering : private Roles {
   void find_tile(schedule::Facts& f);
   int lanes_along_tile() const;
   bool varies(EntryId id);
+  bool varies(const Index& index) const;
   bool varies_by_itself(const Entry& e) const;
   std::vector<float> tree_costs() const;
   void find_rough();

@@ -6,9 +6,11 @@
 #include "transform/simplify.h"
 
 #include "ir/builder.h"
+#include "kernel/monoid.h"
 #include "support/check.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 namespace kiln::transform {
@@ -116,7 +118,7 @@ class Simplifier {
       case OpKind::Library:
       case OpKind::Part:
       case OpKind::Contraction: return kNoNode;
-      case OpKind::Scan: return scan(n);
+      case OpKind::Scan: return scan(id, n);
       case OpKind::Cast: return cast(id, n);
       case OpKind::View:
         switch (n.op) {
@@ -166,10 +168,21 @@ class Simplifier {
     return id;
   }
 
-  /// Of single elements.
-  static NodeId scan(const GraphNode& n) {
+  /// Of single elements: themselves, or what comes before all.
+  NodeId scan(NodeId id, const GraphNode& n) {
     const auto how = ir::attributes<ir::Scan>(n);
-    return n.dims[how.axis] == 1 && !how.exclusive ? n.in[0] : kNoNode;
+    if (n.dims[how.axis] != 1) return kNoNode;
+    if (!how.exclusive) return n.in[0];
+    switch (ir::info(n.op).fold) {
+      case ir::Fold::Sum: return become_constant(id, 0.0);
+      case ir::Fold::Prod: return become_constant(id, 1.0);
+      case ir::Fold::LogAddExp: return become_constant(id, -HUGE_VAL);
+      case ir::Fold::Max:
+        return become_constant(id, kernel::identity({.monoid = kernel::Monoid::Max, .type = n.dtype}));
+      case ir::Fold::Min:
+        return become_constant(id, kernel::identity({.monoid = kernel::Monoid::Min, .type = n.dtype}));
+      default: return kNoNode;
+    }
   }
 
   // ---- views ----

@@ -238,6 +238,27 @@ TEST(Gather, RowsOfTwoAndThree) {
     }
 }
 
+/// What tells two elements apart is whether an index is in range: the only place is 0.
+TEST(Gather, RowsThatReadOneElementOrNone) {
+  for (const std::int64_t length : {2, 8, 70})
+    in_every_mode([&] {
+      const std::int64_t rows = 8;
+      const Tensor at = (arange(rows * length).astype(DType::Int64) % 3 - 1).reshape({rows, length});
+      const Tensor there = take(floats({3}), at.eval() + 1 - 1, 0);
+      const Tensor apart = there - mean(there, 1, true);
+      std::vector<double> expected;
+      for (std::int64_t r = 0; r < rows; ++r) {
+        const auto value = [&](std::int64_t i) { return (r * length + i) % 3 == 2 ? 0.0 : 3.0; };
+        double whole = 0, squares = 0;
+        for (std::int64_t i = 0; i < length; ++i) whole += value(i);
+        const double middle = whole / static_cast<double>(length);
+        for (std::int64_t i = 0; i < length; ++i) squares += (value(i) - middle) * (value(i) - middle);
+        for (std::int64_t i = 0; i < length; ++i) expected.push_back((value(i) - middle) * squares);
+      }
+      testing::expect_near(apart * sum(apart * apart, 1, true), {rows, length}, expected, 1e-4);
+    });
+}
+
 TEST(Gather, LargeRandomGathersEqualALoop) {
   const std::int64_t rows = 1000, columns = 37, n = 5000;
   const Tensor table = test::data({rows, columns});

@@ -214,6 +214,23 @@ TEST(SimplifyReductions, OfNothingAreConstants) {
             "%0 f32(3, 1) = constant 0 held\n%1 f32(3, 1) = constant 1 held\n"
             "%2 b1(3, 1) = constant false held\n%3 b1(3, 1) = constant true held\nroots %0 %1 %2 %3\n");
 }
+TEST_F(Simplify, ScansOfOneElementAreNothing) {
+  const NodeId y = b.reshape(x, {24, 1});
+  for (Op op : {Op::scan_sum, Op::scan_max, Op::scan_logaddexp}) b.root(b.scan(op, y, {.axis = 1}));
+  EXPECT_EQ(ir::print(checked_transform(b).graph),
+            "%0 f32(2, 3, 4) = leaf arg 0\n%1 f32(24, 1) = reshape %0 held\nroots %1 %1 %1\n");
+}
+TEST_F(Simplify, ExclusiveScansOfOneElementAreWhatComesBeforeAll) {
+  const NodeId y = b.reshape(x, {24, 1}), i = b.leaf(DType::Int16, {24, 1});
+  for (Op op : {Op::scan_sum, Op::scan_prod, Op::scan_max, Op::scan_min, Op::scan_logaddexp})
+    b.root(b.scan(op, y, {.axis = 1, .exclusive = true, .reverse = true}));
+  for (Op op : {Op::scan_max, Op::scan_min}) b.root(b.scan(op, i, {.axis = 1, .exclusive = true}));
+  EXPECT_EQ(ir::print(checked_transform(b).graph),
+            "%0 f32(24, 1) = constant 0 held\n%1 f32(24, 1) = constant 1 held\n"
+            "%2 f32(24, 1) = constant -inf held\n%3 f32(24, 1) = constant inf held\n"
+            "%4 i16(24, 1) = constant -32768 held\n%5 i16(24, 1) = constant 32767 held\n"
+            "roots %0 %1 %2 %3 %2 %4 %5\n");
+}
 TEST(SimplifyReductions, WithEmptyResultsStay) {
   GraphBuilder b;
   b.root(b.reduce(Op::reduce_sum, b.leaf(f, {0, 0}), 2));
