@@ -181,8 +181,11 @@ class Simplifier {
         return become_constant(id, kernel::identity({.monoid = kernel::Monoid::Max, .type = n.dtype}));
       case ir::Fold::Min:
         return become_constant(id, kernel::identity({.monoid = kernel::Monoid::Min, .type = n.dtype}));
-      default: return kNoNode;
+      case ir::Fold::None:
+      case ir::Fold::ArgMax:
+      case ir::Fold::ArgMin: break;  // of reductions
     }
+    return kNoNode;
   }
 
   // ---- views ----
