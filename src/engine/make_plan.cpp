@@ -121,8 +121,11 @@ transform::Wishes wishes(const schedule::Target& target, Device device) {
         transform::TermCosts{.most_terms = 4, .most_products = 8, .most_stored = 2, .of_windows = 160};
     if (target.templates >=
         schedule::Target::Templates::Few) {  // a main loop for nests (lower/region_pairs.cpp)
-      w.nests = transform::NestCosts{
-          .rows = 96, .results = (1 << 15) * target.threads, .most_terms = 256, .most_of_halves = 40};
+      w.nests = transform::NestCosts{.rows = 96,
+                                     .results = (1 << 15) * target.threads,
+                                     .pairs = schedule::kPairs * target.threads,
+                                     .most_terms = 256,
+                                     .most_of_halves = 40};
       w.writes_out->nests = *w.nests;
     }
   } else {

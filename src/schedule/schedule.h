@@ -273,5 +273,7 @@ bool both_ways_pay(const BothWays& facts, const Target& target);
 
 /// Whether one kernel of both takes no more time than two. Not for the strict mode.
 bool nest_pays(const NestFacts& facts, const Target& target);
+/// Results of pairs, for each multiprocessor of a GPU, from which on a nest has a main loop for pairs.
+inline constexpr std::int64_t kPairs = 8192;
 
 }  // namespace kiln::schedule

@@ -32,7 +32,7 @@ constexpr double kMargin = 1.03;   // what a nest must bring at least
 // A nest is one over pairs (lower/region_pairs.cpp) where so many points read a byte, there are so many rows,
 // and so many pairs for each multiprocessor.
 constexpr double kReads = 2;
-constexpr std::int64_t kPairsRows = 96, kPairs = 8192;
+constexpr std::int64_t kPairsRows = 96;
 
 std::int64_t along(const Facts& f, int level) {
   std::int64_t n = 1;

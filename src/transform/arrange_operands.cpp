@@ -30,7 +30,7 @@ struct Pair {
 class Arranger {
  public:
   Arranger(Graph& graph, std::int64_t least_across, const NestCosts& nests)
-      : g_(graph), least_across_(least_across), nested_(graph, nests), add_(graph) {}
+      : g_(graph), least_across_(least_across), nested_(graph, of_pairs(nests)), add_(graph) {}
 
   Renumbering run() {
     arranged_.assign(g_.size(), {});
@@ -44,6 +44,12 @@ class Arranger {
   }
 
  private:
+  /// Reductions that have the main loop for pairs already, not what is worth making one.
+  static NestCosts of_pairs(NestCosts nests) {
+    nests.results = nests.pairs;
+    return nests;
+  }
+
   /// The last axis longer than 1 alone is reduced, and enough results lie along the one before it.
   bool is_of_pairs(const GraphNode& n, ir::Dims dims, Pair& pair) const {
     std::size_t a = dims.size();

@@ -49,8 +49,10 @@ bool NestedPairs::reduces_columns(NodeId reader, std::size_t axis) const {
     case Op::reduce_max:
     case Op::reduce_min:
     case Op::reduce_argmax:
-    case Op::reduce_argmin:
-    case Op::reduce_logaddexp: break;
+    case Op::reduce_argmin: break;
+    case Op::reduce_logaddexp:
+      if (n.dtype == DType::Float64) return false;
+      break;
     default: return false;
   }
   const auto over = ir::attributes<ir::Reduce>(n);
@@ -63,7 +65,7 @@ bool NestedPairs::reduces_columns(NodeId reader, std::size_t axis) const {
 /// Whether there are so many results of pairs, in one axis of rows and one of columns: other axes would be a
 /// batch's, of which columns have a matrix each.
 bool NestedPairs::is_large(const GraphNode& n) const {
-  if (costs_.results == 0 || (n.dtype != DType::Float32 && !is_half(n.dtype))) return false;
+  if (costs_.results == 0 || !is_float(n.dtype)) return false;
   const std::optional<std::size_t> axis = last_axis(n.dims);
   if (!axis || std::ranges::count_if(n.dims, [](std::int64_t d) { return d > 1; }) != 2) return false;
   const std::int64_t columns = n.dims[*axis];
@@ -130,7 +132,7 @@ bool NestedPairs::contains(NodeId id, bool picks) const {
 
 bool NestedPairs::is_product(NodeId id, bool picks) const {
   const GraphNode& n = g_[id];
-  if (n.op != Op::matmul) return false;
+  if (n.op != Op::matmul || n.dtype == DType::Float64) return false;
   if (std::ranges::any_of(n.dims.first(n.dims.size() - 2), [](std::int64_t d) { return d != 1; }))
     return false;
   const std::int64_t terms = g_[n.in[0]].dims.back();

@@ -163,6 +163,24 @@ TEST_F(NullDevice, ProductsTakeTheirRowsAndSortsAreLibraryCalls) {
   EXPECT_EQ(sorted.launches, 1u);
 }
 
+/// The main loop for pairs reads operands in any order: none is copied first.
+TEST_F(NullDevice, ReductionsOfPairsAreOneKernelInEachType) {
+  struct Sizes {
+    std::int64_t rows, terms, columns;
+  };
+  for (const DType type : {DType::Float64, DType::Float32})
+    for (const Sizes s : {Sizes{36300, 3, 64}, {46200, 70, 100}, {4950, 8, 1001}, {66000, 20, 17}}) {
+      const Tensor x = zeros({s.rows, 1, s.terms}, type).eval(), y = zeros({s.columns, s.terms}, type).eval();
+      const std::function<Tensor()> programs[] = {[&] { return argmin(sum(abs(x - y), 2), 1); },
+                                                  [&] { return min(max(x - y, 2) + 1, 1); },
+                                                  [&] { return sum(abs(x - y), 2) * 2; }};
+      for (const auto& program : programs) {
+        const Tensor made = program();  // alone alive
+        EXPECT_EQ(test::count([&] { made.eval(); }).launches, 1u) << name(type) << ' ' << s.columns;
+      }
+    }
+}
+
 TEST_F(NullDevice, ProductsOfFewRowsMakeTheirWeightsOnTheWay) {
   options_.tier = Tier::Auto;
   use();
