@@ -31,6 +31,11 @@ namespace detail {
 struct Nothing {
   Nothing() = delete;
 };
+/// The caller's line, where `{}` is to stay a shape.
+struct Caller {
+  SourceLocation loc;
+  explicit constexpr Caller(SourceLocation at) : loc(at) {}
+};
 }  // namespace detail
 
 namespace ir {
@@ -175,22 +180,27 @@ class Tensor {
   /// From a list, row-major: Tensor({1.f, 2.f, 3.f}), Tensor({1, 2, 3, 4}, {2, 2}). The C++ type of the
   /// elements decides the dtype: {0, 1} is int32, {true, false} bool. Without a shape: rank 1.
   template <ElementType T>
-  explicit Tensor(std::initializer_list<T> values) : Tensor(from(values)) {}
+  explicit Tensor(std::initializer_list<T> values,
+                  detail::Caller at = detail::Caller(SourceLocation::current()))
+      : Tensor(from(values, at)) {}
   template <ElementType T>
   explicit Tensor(std::initializer_list<T> values, const Shape& shape,
                   SourceLocation loc = SourceLocation::current())
       : Tensor(from(values, shape, loc)) {}
   /// Tensor({}): no elements, float32 (0,).
-  explicit Tensor(std::initializer_list<detail::Nothing>)
-      : Tensor(copy_of(nullptr, Shape(0), DType::Float32)) {}
+  explicit Tensor(std::initializer_list<detail::Nothing>,
+                  detail::Caller at = detail::Caller(SourceLocation::current()))
+      : Tensor(copy_of(nullptr, Shape(0), DType::Float32, at.loc)) {}
   /// Copies host data, as `from` does.
   template <HostArray R>
-  explicit Tensor(const R& values) : Tensor(from(values)) {}
+  explicit Tensor(const R& values, detail::Caller at = detail::Caller(SourceLocation::current()))
+      : Tensor(from(values, at)) {}
   template <HostArray R>
   explicit Tensor(const R& values, const Shape& shape, SourceLocation loc = SourceLocation::current())
       : Tensor(from(values, shape, loc)) {}
   template <std::same_as<std::vector<bool>> V>
-  explicit Tensor(const V& values) : Tensor(from(values)) {}
+  explicit Tensor(const V& values, detail::Caller at = detail::Caller(SourceLocation::current()))
+      : Tensor(from(values, at)) {}
   template <std::same_as<std::vector<bool>> V>
   explicit Tensor(const V& values, const Shape& shape, SourceLocation loc = SourceLocation::current())
       : Tensor(from(values, shape, loc)) {}
@@ -205,8 +215,9 @@ class Tensor {
     return copy_of(std::ranges::data(values), shape, dtype_of<std::ranges::range_value_t<R>>, loc);
   }
   template <HostArray R>
-  [[nodiscard]] static Tensor from(const R& values) {
-    return from(values, Shape(std::ranges::size(values)));
+  [[nodiscard]] static Tensor from(const R& values,
+                                   detail::Caller at = detail::Caller(SourceLocation::current())) {
+    return from(values, Shape(std::ranges::size(values)), at.loc);
   }
   template <ElementType T>
   [[nodiscard]] static Tensor from(std::initializer_list<T> values, const Shape& shape,
@@ -214,8 +225,9 @@ class Tensor {
     return from(std::span<const T>(values.begin(), values.size()), shape, loc);
   }
   template <ElementType T>
-  [[nodiscard]] static Tensor from(std::initializer_list<T> values) {
-    return from(values, Shape(values.size()));
+  [[nodiscard]] static Tensor from(std::initializer_list<T> values,
+                                   detail::Caller at = detail::Caller(SourceLocation::current())) {
+    return from(values, Shape(values.size()), at.loc);
   }
   template <std::same_as<std::vector<bool>> V>  // a template, so that no list of numbers becomes one
   [[nodiscard]] static Tensor from(const V& values, const Shape& shape,
@@ -225,8 +237,9 @@ class Tensor {
     return copy_of(bytes.data(), shape, DType::Bool, loc);
   }
   template <std::same_as<std::vector<bool>> V>
-  [[nodiscard]] static Tensor from(const V& values) {
-    return from(values, Shape(values.size()));
+  [[nodiscard]] static Tensor from(const V& values,
+                                   detail::Caller at = detail::Caller(SourceLocation::current())) {
+    return from(values, Shape(values.size()), at.loc);
   }
   /// Takes over the memory of a vector without a copy. Without a shape: rank 1.
   template <ElementType T>
@@ -238,9 +251,10 @@ class Tensor {
     return borrow(owner->data(), shape, dtype_of<T>, std::shared_ptr<const void>(owner), loc);
   }
   template <ElementType T>
-  [[nodiscard]] static Tensor take(std::vector<T>&& values) {
+  [[nodiscard]] static Tensor take(std::vector<T>&& values,
+                                   detail::Caller at = detail::Caller(SourceLocation::current())) {
     const Shape shape(values.size());
-    return take(std::move(values), shape);
+    return take(std::move(values), shape, at.loc);
   }
   /// Copies `shape.numel()` row-major elements of `dtype`. UserError for null data (unless there are none).
   [[nodiscard]] static Tensor copy_of(const void* data, const Shape& shape, DType dtype,

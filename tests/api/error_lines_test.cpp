@@ -244,6 +244,28 @@ TEST(ErrorLines, WhatACompositionRecordsHasTheLineOfItsCall) {
   EXPECT_EQ(lines(random::normal(random::Key(1), {8})), std::set<unsigned>{__LINE__});
 }
 
+/// Also without a shape: not that of the header which counts the elements.
+TEST(ErrorLines, WhatIsMadeOfNumbersHasTheLineOfItsCall) {
+  const std::vector<float> floats = {1, 2};
+  const std::vector<bool> flags = {true, false};
+  const auto line = [](const Tensor& made) {
+    EXPECT_TRUE(std::string(made.node()->loc.file_name()).ends_with("error_lines_test.cpp"));
+    return made.node()->loc.line();
+  };
+  EXPECT_EQ(line(Tensor(2)), __LINE__);
+  EXPECT_EQ(line(Tensor({1, 2})), __LINE__);
+  EXPECT_EQ(line(Tensor({})), __LINE__);
+  EXPECT_EQ(line(Tensor(floats)), __LINE__);
+  EXPECT_EQ(line(Tensor(flags)), __LINE__);
+  EXPECT_EQ(line(Tensor({1, 2}, {2, 1})), __LINE__);
+  EXPECT_EQ(line(Tensor({1}, {})), __LINE__);  // no axes
+  EXPECT_EQ(line(Tensor(floats, {2})), __LINE__);
+  EXPECT_EQ(line(Tensor::from({1, 2})), __LINE__);
+  EXPECT_EQ(line(Tensor::from(floats)), __LINE__);
+  EXPECT_EQ(line(Tensor::from(flags)), __LINE__);
+  EXPECT_EQ(line(Tensor::take(std::vector<float>(3))), __LINE__);
+}
+
 TEST(ErrorLines, AreUnknownWhereThereIsNoCall) {
   const UserError plain("[x] something");
   EXPECT_EQ(plain.where().line(), 0u);

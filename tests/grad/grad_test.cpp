@@ -260,6 +260,8 @@ TEST(Grad, ErrorsNameOperationAndLine) {
                           Net{{}, {}, zeros({3}, DType::Int32)});
          }),
          "[value_and_grad] argument 0, extra, is int32 (3,): only floats have derivatives (recorded at ");
+  begins(message([&] { grad([](const Tensor& at) { return sum(at); })(Tensor({1, 2})); }),
+         "[grad] argument 0 is int32 (2,): only floats have derivatives (recorded at ");
   begins(message([&] { grad([](const Tensor& at) { return sum(nextafter(at, 3.f)); }, x); }),
          "[grad] nextafter has no derivative: its result is one unit in the last place away");
   begins(message([&] { vjp([](const Tensor& at) { return at * 2.f; }, x).second(ones({3})); }),
