@@ -20,6 +20,7 @@ using ir::GraphNode;
 using ir::kNoNode;
 using ir::Op;
 using ir::OpKind;
+using ir::Use;
 
 constexpr std::int64_t kMostMatrices = 1 << 20;  // of a batch: each operand has a table of offsets
 constexpr int kTries = 16;
@@ -27,32 +28,23 @@ constexpr int kMostWalked = 400;  // nodes between weights and scores
 // Nodes recorded from the scores to the product; a gradient far behind its forward pass is no attention.
 constexpr NodeId kMostBetween = 1 << 14;
 
-struct Use {
-  NodeId reader;
-  int operand;
-};
-
 class Finder {
  public:
-  Finder(const Graph& g, std::span<const PairSums> again, std::vector<Refusal>& refusals)
-      : g_(g),
+  Finder(const PairFacts& facts, std::span<const PairSums> again, std::vector<Refusal>& refusals)
+      : g_(facts.graph),
         refusals_(refusals),
-        uses_(g.size()),
-        root_(g.size()),
-        kept_for_(g.size()),
-        free_(values_without_memory(g)),
-        taken_(g.size()),
-        makes_again_(g.size()),
-        weights_(g.size(), -1) {
+        uses_(facts.uses),
+        root_(facts.root),
+        kept_for_(g_.size()),
+        free_(facts.free),
+        taken_(g_.size()),
+        makes_again_(g_.size()),
+        weights_(g_.size(), -1) {
     for (const PairSums& s : again) {
       for (const NodeId n : s.nodes) taken_[n] = makes_again_[n] = true;
       for (const PairSums::Sum& x : s.sums) weights_[x.node] = x.operand;
       each_memory(s, [&](NodeId base) { kept_for_[base] = true; });
     }
-    for (NodeId id = 0; id < g.size(); ++id)
-      for (std::size_t k = 0; k < g[id].in.size(); ++k)
-        uses_[g[id].in[k]].push_back({id, static_cast<int>(k)});
-    for (NodeId r : g.roots) root_[r] = true;
   }
 
   std::vector<Attention> run() {
@@ -326,10 +318,10 @@ class Finder {
 
   const Graph& g_;
   std::vector<Refusal>& refusals_;
-  std::vector<std::vector<Use>> uses_;
-  std::vector<bool> root_;
-  std::vector<bool> kept_for_;  // sums over pairs read it from memory
-  std::vector<bool> free_;      // made again for each reader
+  const ir::Uses& uses_;
+  const std::vector<bool>& root_;
+  std::vector<bool> kept_for_;     // sums over pairs read it from memory
+  const std::vector<bool>& free_;  // made again for each reader
   std::vector<bool> taken_;
   std::vector<bool> makes_again_;  // a node of sums over pairs
   std::vector<int> weights_;       // of each of the sums the operand that is the weights; else -1
@@ -376,9 +368,9 @@ Why refuse_on_cpu(const Attention& a) {
   return because(FusionReason::CpuRows, a.rows);
 }
 
-std::vector<Attention> find_attentions(const Graph& graph, std::span<const PairSums> again,
+std::vector<Attention> find_attentions(const PairFacts& facts, std::span<const PairSums> again,
                                        std::vector<Refusal>& refusals) {
-  return Finder(graph, again, refusals).run();
+  return Finder(facts, again, refusals).run();
 }
 
 }  // namespace kiln::plan

@@ -71,11 +71,12 @@ inline std::atomic<std::int64_t> few_attention_rows{48};
 /// Why a CPU's main loop is not wanted for an attention, or nothing.
 Why refuse_on_cpu(const Attention& a);
 
-struct PairSums;  // plan/pair_sums.h
+struct PairSums;   // plan/pair_sums.h
+struct PairFacts;  // plan/pair_reader.h
 
 /// The attentions of a graph, in the order of their results. `refusals`: near misses, and why each is one.
 /// `again`: what makes values of pairs again for itself, and so leaves them to an attention.
-std::vector<Attention> find_attentions(const Graph& graph, std::span<const PairSums> again,
+std::vector<Attention> find_attentions(const PairFacts& facts, std::span<const PairSums> again,
                                        std::vector<Refusal>& refusals);
 
 }  // namespace kiln::plan

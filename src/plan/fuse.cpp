@@ -17,7 +17,8 @@
 
 namespace kiln::plan {
 
-Regions Fuser::run() {
+Regions Fuser::run(std::vector<bool> recomputed) {
+  recomputed_ = std::move(recomputed);
   find_tiled();
   classify();
   collect_edges();
@@ -269,11 +270,14 @@ std::vector<bool> tiled_nodes(const Graph& graph, const schedule::Target& target
 
 Regions fuse(const Graph& graph, const schedule::Target& target, Fusion fusion, const Orders& orders) {
   if (target.off.all) fusion = Fusion::None;
-  Regions regions = Fuser(graph, target, fusion, orders).run();
+  Fuser tiles(graph, target, fusion, orders);
+  tiles.find_tiled();
+  Regions regions = Fuser(tiles).run();
   if (fusion != Fusion::Full || regions.regions.size() < 2 || target.off.recompute) return regions;
   // What is made of an array that is no longer stored may be worth it in a second round.
   constexpr int kRounds = 2;
   std::vector<bool> all;
+  double traffic = 0;  // of the regions; 0: not known yet
   for (int round = 0; round < kRounds; ++round) {
     std::vector<bool> again = worth_recomputing(graph, regions, target);
     for (const Apart& a : orders.apart)
@@ -282,9 +286,12 @@ Regions fuse(const Graph& graph, const schedule::Target& target, Fusion fusion, 
     if (all.empty()) all.resize(again.size());
     for (std::size_t i = 0; i < again.size(); ++i)
       if (again[i]) all[i] = true;
-    Regions other = Fuser(graph, target, fusion, orders, std::vector<bool>(all)).run();
-    if (traffic_of(graph, other, target) >= traffic_of(graph, regions, target)) return regions;
+    Regions other = Fuser(tiles).run(all);
+    if (traffic == 0) traffic = traffic_of(graph, regions, target);
+    const double less = traffic_of(graph, other, target);
+    if (less >= traffic) return regions;
     regions = std::move(other);
+    traffic = less;
   }
   return regions;
 }

@@ -112,16 +112,12 @@ inline void add_run(std::vector<Run>& runs, std::size_t first, Run axis) {
 
 class Fuser {
  public:
+  Fuser(const Graph& g, const schedule::Target& t, Fusion fusion, const Orders& orders)
+      : g_(g), t_(t), fusion_(fusion), apart_(orders.apart), orders_(orders) {}
+  /// What is computed tile by tile. It does not depend on what is recomputed.
+  void find_tiled();
   /// `recomputed`: nodes, elementwise ones, that are to be made wherever they are read; empty: none.
-  Fuser(const Graph& g, const schedule::Target& t, Fusion fusion, const Orders& orders,
-        std::vector<bool> recomputed = {})
-      : g_(g),
-        t_(t),
-        fusion_(fusion),
-        recomputed_(std::move(recomputed)),
-        apart_(orders.apart),
-        orders_(orders) {}
-  Regions run();
+  Regions run(std::vector<bool> recomputed = {});
   std::vector<bool> tiled_nodes();
 
  private:
@@ -138,7 +134,10 @@ class Fuser {
     std::vector<NodeId> nodes;  // that the region takes the place of
     std::vector<NodeId> bases;  // the memory that it reads
   };
-  void find_tiled();
+  std::vector<PairSums> wanted_sums(const PairFacts& facts, std::vector<Refusal>& misses) const;
+  void choose_attentions(const PairFacts& facts, std::span<const PairSums> sums,
+                         const std::vector<NodeId>& readers);
+  void note_given_up(const PairSums& s, std::vector<Refusal>& misses) const;
   void find_windows();
   bool looks_like_scores(NodeId product) const;
   bool add_tiled(const std::vector<PairSums>& sums);
@@ -276,7 +275,7 @@ class Fuser {
   const Graph& g_;
   const schedule::Target& t_;
   const Fusion fusion_;
-  const std::vector<bool> recomputed_;
+  std::vector<bool> recomputed_;
   const std::span<const Apart> apart_;  // few
   const Orders& orders_;
   std::vector<bool> transparent_, is_root_, inlined_;

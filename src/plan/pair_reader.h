@@ -1,6 +1,7 @@
 // PairReader: what every reader of values over pairs needs: frames, terms, and the memory that a node shows.
 #pragma once
 
+#include "ir/uses.h"
 #include "plan/pair_terms.h"
 #include "plan/strided.h"
 
@@ -71,5 +72,15 @@ class PairReader {
 /// By node: whether it is made of a few operations on indices and numbers alone, so that each reader makes it
 /// again.
 std::vector<bool> values_without_memory(const Graph& graph);
+
+/// What both finders of pairs look up of a graph, each as often as they like.
+struct PairFacts {
+  explicit PairFacts(const Graph& g) : graph(g), uses(g), root(g.size()), free(values_without_memory(g)) {
+    for (const NodeId r : g.roots) root[r] = true;
+  }
+  const Graph& graph;
+  ir::Uses uses;
+  std::vector<bool> root, free;  // free: made again for each reader
+};
 
 }  // namespace kiln::plan

@@ -20,6 +20,7 @@ namespace {
 using ir::GraphNode;
 using ir::kNoNode;
 using ir::Op;
+using ir::Use;
 
 constexpr std::int64_t kMostMatrices = 1 << 20;  // of a batch: each operand has a table of offsets
 // Beyond it, products of rows cost more to make again than to store. Heads are narrower; what is wider is a
@@ -29,11 +30,6 @@ constexpr std::size_t kMostWalked = 400;  // nodes between a sum and its product
 constexpr std::size_t kMostSums = 12;     // that are read together
 constexpr int kMostFollowed = 64;         // readers behind each other of a value that may be made again
 
-struct Use {
-  NodeId reader;
-  int operand;
-};
-
 struct Candidate {
   NodeId node;
   int operand;
@@ -42,18 +38,13 @@ struct Candidate {
 
 class Finder {
  public:
-  Finder(const Graph& g, std::vector<Refusal>& refusals)
-      : g_(g),
+  Finder(const PairFacts& facts, std::vector<Refusal>& refusals)
+      : g_(facts.graph),
         refusals_(refusals),
-        uses_(g.size()),
-        root_(g.size()),
-        free_(values_without_memory(g)),
-        mark_(g.size()) {
-    for (NodeId id = 0; id < g.size(); ++id)
-      for (std::size_t k = 0; k < g[id].in.size(); ++k)
-        uses_[g[id].in[k]].push_back({id, static_cast<int>(k)});
-    for (NodeId r : g.roots) root_[r] = true;
-  }
+        uses_(facts.uses),
+        root_(facts.root),
+        free_(facts.free),
+        mark_(g_.size()) {}
 
   std::vector<PairSums> run() {
     for (NodeId id = g_.size(); id-- > 0;)
@@ -398,8 +389,8 @@ class Finder {
 
   const Graph& g_;
   std::vector<Refusal>& refusals_;
-  std::vector<std::vector<Use>> uses_;
-  std::vector<bool> root_, free_;                                     // free_: made again for each reader
+  const ir::Uses& uses_;
+  const std::vector<bool>&root_, &free_;                              // free_: made again for each reader
   std::vector<Candidate> candidates_;                                 // descending
   std::unordered_map<NodeId, std::vector<std::size_t>> with_source_;  // candidates, ascending
   mutable std::vector<std::uint32_t> mark_;                           // of walks, each of which has a number
@@ -436,8 +427,8 @@ Why refuse_on_gpu(const PairSums& s) {
                                                                            : Why();
 }
 
-std::vector<PairSums> find_pair_sums(const Graph& graph, std::vector<Refusal>& refusals) {
-  return Finder(graph, refusals).run();
+std::vector<PairSums> find_pair_sums(const PairFacts& facts, std::vector<Refusal>& refusals) {
+  return Finder(facts, refusals).run();
 }
 
 }  // namespace kiln::plan

@@ -66,7 +66,9 @@ void each_memory(const PairSums& s, const F& f) {
 /// Why the main loop of a GPU (pair_sums_mma) cannot do sums over pairs, or nothing.
 Why refuse_on_gpu(const PairSums& sums);
 
+struct PairFacts;  // plan/pair_reader.h
+
 /// The sums over pairs of a graph. `refusals`: near misses, and why each is one.
-std::vector<PairSums> find_pair_sums(const Graph& graph, std::vector<Refusal>& refusals);
+std::vector<PairSums> find_pair_sums(const PairFacts& facts, std::vector<Refusal>& refusals);
 
 }  // namespace kiln::plan

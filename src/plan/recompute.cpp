@@ -7,6 +7,7 @@
 #include <map>
 #include <span>
 #include <unordered_set>
+#include <utility>
 
 namespace kiln::plan {
 namespace {
@@ -28,21 +29,22 @@ std::int64_t bytes_of(const GraphNode& n) { return n.numel * size_of(n.dtype); }
 /// What a region reads from memory.
 class Operands {
  public:
-  Operands(const Graph& g, const Regions& regions) : g_(g), regions_(regions) {}
+  Operands(const Graph& g, const Regions& regions) : g_(g), regions_(regions), seen_(g.size()) {}
 
   std::vector<NodeId> of(const Region& r) const {
-    std::unordered_set<NodeId> own(r.nodes.begin(), r.nodes.end()), seen;
-    std::vector<NodeId> stack, found;
-    for (const NodeId n : r.nodes) stack.insert(stack.end(), g_[n].in.begin(), g_[n].in.end());
-    while (!stack.empty()) {
-      const NodeId at = stack.back();
-      stack.pop_back();
-      if (own.contains(at) || !seen.insert(at).second) continue;
+    begin_walk();
+    for (const NodeId n : r.nodes) seen_[n] = walk_;
+    std::vector<NodeId> found;
+    for (const NodeId n : r.nodes) stack_.insert(stack_.end(), g_[n].in.begin(), g_[n].in.end());
+    while (!stack_.empty()) {
+      const NodeId at = stack_.back();
+      stack_.pop_back();
+      if (std::exchange(seen_[at], walk_) == walk_) continue;
       if (regions_.stored[at]) {
         found.push_back(at);
         continue;
       }
-      stack.insert(stack.end(), g_[at].in.begin(), g_[at].in.end());
+      stack_.insert(stack_.end(), g_[at].in.begin(), g_[at].in.end());
     }
     std::sort(found.begin(), found.end());
     return found;
@@ -53,13 +55,13 @@ class Operands {
   /// `maps`: itself and the maps; `cost`: theirs.
   bool below(NodeId id, const schedule::Target& target, float most, std::vector<NodeId>& found,
              std::vector<NodeId>& maps, float& cost, NodeId pivot) const {
-    std::unordered_set<NodeId> seen;
-    std::vector<NodeId> stack{id};
+    begin_walk();
+    stack_.push_back(id);
     cost = 0;
-    while (!stack.empty()) {
-      const NodeId at = stack.back();
-      stack.pop_back();
-      if (!seen.insert(at).second) continue;
+    while (!stack_.empty()) {
+      const NodeId at = stack_.back();
+      stack_.pop_back();
+      if (std::exchange(seen_[at], walk_) == walk_) continue;
       if (at == pivot || (at != id && regions_.stored[at])) {
         found.push_back(at);
         continue;
@@ -96,12 +98,17 @@ class Operands {
         case OpKind::Part: return false;
       }
       if (cost > most) return false;
-      stack.insert(stack.end(), n.in.begin(), n.in.end());
+      stack_.insert(stack_.end(), n.in.begin(), n.in.end());
     }
     return true;
   }
 
  private:
+  void begin_walk() const {
+    ++walk_;
+    stack_.clear();
+  }
+
   /// Whether a sum is one instruction with the product that it adds.
   bool is_contracted(const GraphNode& n) const {
     return (n.op == Op::add || n.op == Op::subtract) && is_float(n.dtype) &&
@@ -110,6 +117,9 @@ class Operands {
 
   const Graph& g_;
   const Regions& regions_;
+  mutable std::vector<std::uint32_t> seen_;  // by node: the last walk that met it
+  mutable std::uint32_t walk_ = 0;
+  mutable std::vector<NodeId> stack_;
 };
 
 /// Roots, and what a root shows the memory of.
@@ -312,6 +322,7 @@ class Again {
 std::vector<std::vector<NodeId>> reads_of(const Graph& g, const Regions& regions) {
   const Operands operands(g, regions);
   std::vector<std::vector<NodeId>> out;
+  out.reserve(regions.regions.size());
   for (const Region& r : regions.regions) out.push_back(operands.of(r));
   return out;
 }

@@ -27,9 +27,7 @@ std::optional<std::size_t> last_axis(ir::Dims dims) {
 }  // namespace
 
 NestedPairs::NestedPairs(const Graph& graph, const NestCosts& costs)
-    : g_(graph), costs_(costs), readers_(graph.size()), root_(graph.size()) {
-  for (NodeId id = 0; id < graph.size(); ++id)
-    for (const NodeId in : graph[id].in) readers_[in].push_back(id);
+    : g_(graph), costs_(costs), uses_(graph), root_(graph.size()) {
   for (const NodeId r : graph.roots) root_[r] = true;
 }
 
@@ -85,7 +83,7 @@ bool NestedPairs::is_stored(NodeId id) const {
   std::vector<NodeId> maps{id};
   for (std::size_t at = 0; at < maps.size(); ++at) {
     if (maps.size() > kMostMaps) return false;
-    for (const NodeId reader : readers_[maps[at]]) {
+    for (const auto& [reader, operand] : uses_[maps[at]]) {
       if (!is_map(reader, n)) return false;
       if (std::ranges::count(maps, reader) == 0) maps.push_back(reader);
     }
@@ -103,7 +101,7 @@ bool NestedPairs::contains(NodeId id, bool picks) const {
     if (root_[map] || g_[map].held || maps.size() > kMostMaps) return false;
     const std::optional<std::size_t> last = last_axis(g_[map].dims);
     if (!last || g_[map].dims[*last] != columns) return false;
-    for (const NodeId reader : readers_[map]) {
+    for (const auto& [reader, operand] : uses_[map]) {
       const bool found = std::ranges::count(maps, reader) > 0 || std::ranges::count(results, reader) > 0;
       if (found) continue;
       const GraphNode& r = g_[reader];
@@ -121,7 +119,7 @@ bool NestedPairs::contains(NodeId id, bool picks) const {
   const NodeId last = *std::ranges::max_element(maps);
   for (std::size_t at = 0; at < results.size(); ++at) {
     if (results.size() > kMostAfter) return false;
-    for (const NodeId reader : readers_[results[at]]) {
+    for (const auto& [reader, operand] : uses_[results[at]]) {
       if (reader > last || std::ranges::count(results, reader) > 0) continue;
       if (std::ranges::count(maps, reader) > 0) return false;
       results.push_back(reader);

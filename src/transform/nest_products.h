@@ -2,6 +2,7 @@
 // that these go on from.
 #pragma once
 
+#include "ir/uses.h"
 #include "transform/nouns.h"
 #include "transform/replacement.h"
 
@@ -41,7 +42,7 @@ class NestedPairs {
 
   const Graph& g_;
   const NestCosts costs_;
-  std::vector<std::vector<NodeId>> readers_;
+  const ir::Uses uses_;
   std::vector<bool> root_;
 };
 

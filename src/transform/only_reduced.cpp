@@ -10,11 +10,11 @@ constexpr std::size_t kMostSteps = 8;  // operations that are made of a result
 
 }  // namespace
 
-OnlyReduced::OnlyReduced(const Graph& graph) : readers_(graph.size()), root_(graph.size()) {
+OnlyReduced::OnlyReduced(const Graph& graph) : uses_(graph), root_(graph.size()) {
+  nodes_.reserve(graph.size());
   for (NodeId id = 0; id < graph.size(); ++id) {
     const GraphNode& n = graph[id];
     nodes_.push_back({n.op, n.numel, n.in.empty() ? kNoNode : n.in[0], n.held});
-    for (const NodeId in : n.in) readers_[in].push_back(id);
   }
   for (const NodeId r : graph.roots) root_[r] = true;
 }
@@ -25,12 +25,12 @@ bool OnlyReduced::contains(NodeId id) const {
 }
 
 bool OnlyReduced::contains(NodeId id, std::size_t& steps) const {
-  if (root_[id] || nodes_[id].held || readers_[id].empty() || ++steps > kMostSteps) return false;
-  return std::ranges::all_of(readers_[id], [&](NodeId r) {
-    const Seen& n = nodes_[r];
+  if (root_[id] || nodes_[id].held || uses_[id].empty() || ++steps > kMostSteps) return false;
+  return std::ranges::all_of(uses_[id], [&](const ir::Use& u) {
+    const Seen& n = nodes_[u.reader];
     if (ir::is_reduce(n.op) || (n.op == Op::gather && n.first == id)) return n.numel < nodes_[id].numel;
     return (ir::is_elementwise(n.op) || ir::is_view(n.op)) && n.numel == nodes_[id].numel &&
-           contains(r, steps);
+           contains(u.reader, steps);
   });
 }
 

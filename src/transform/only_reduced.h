@@ -2,9 +2,11 @@
 // and are not wanted otherwise.
 #pragma once
 
+#include "ir/uses.h"
 #include "transform/nouns.h"
 
 #include <cstddef>
+#include <span>
 #include <vector>
 
 namespace kiln::transform {
@@ -14,7 +16,7 @@ class OnlyReduced {
  public:
   explicit OnlyReduced(const Graph& graph);
 
-  const std::vector<NodeId>& readers(NodeId id) const { return readers_[id]; }
+  std::span<const ir::Use> uses(NodeId id) const { return uses_[id]; }
   bool is_root(NodeId id) const { return root_[id]; }
   /// Whether all that is made of a value is fewer results, through a few maps.
   bool contains(NodeId id) const;
@@ -29,7 +31,7 @@ class OnlyReduced {
     bool held;
   };
   std::vector<Seen> nodes_;
-  std::vector<std::vector<NodeId>> readers_;
+  ir::Uses uses_;
   std::vector<bool> root_;
 };
 

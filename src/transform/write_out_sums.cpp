@@ -193,8 +193,9 @@ class Writer {
   /// The maps that a value is made by for this reader alone. False: they are too many.
   bool find_steps(NodeId id, NodeId reader, std::size_t most, std::vector<NodeId>& steps) const {
     const GraphNode& n = g_[id];
-    const bool own = std::ranges::all_of(
-        reduced_.readers(id), [&](NodeId r) { return r == reader || std::ranges::count(steps, r) > 0; });
+    const bool own = std::ranges::all_of(reduced_.uses(id), [&](const ir::Use& u) {
+      return u.reader == reader || std::ranges::count(steps, u.reader) > 0;
+    });
     if (!ir::is_elementwise(n.op) || n.held || reduced_.is_root(id) || !own || std::ranges::count(steps, id))
       return true;
     if (steps.size() == most) return false;

@@ -7,6 +7,9 @@
 #include <kiln/report.h>
 
 #include "counted.h"
+#include "engine/plan.h"
+#include "plan/fuse.h"
+#include "thread_seconds.h"
 
 #include <gtest/gtest.h>
 
@@ -184,6 +187,45 @@ TEST(StepCost, ADeepStepIsPlannedInASecond) {
     least = std::min(least, static_cast<double>(after.plan_ns - before.plan_ns) * 1e-9);
   }
   EXPECT_LT(least, 1);
+}
+
+/// Seconds in which the regions of a step with AdamW of so many residual blocks with a norm are found.
+double fused_in(int blocks) {
+  static double best;
+  best = 1e9;
+  constexpr std::int64_t kWidth = 16;
+  const Tensor x = drawn(1, {8, kWidth}), w = (drawn(2, {kWidth, kWidth}) * 0.1f).eval();
+  Tensors p;
+  for (int i = 0; i < blocks; ++i)
+    for (const Tensor& each : {ones({kWidth}).eval(), zeros({kWidth}).eval(), w, w}) p.push_back(each);
+  const auto loss = [&](const Tensors& q) {
+    Tensor h = x;
+    for (std::size_t i = 0; i < q.size(); i += 4)
+      h = h + matmul(gelu(matmul(nn::layer_norm(h, q[i], q[i + 1]), q[i + 2])), q[i + 3]);
+    return mean(square(h));
+  };
+  optim::AdamState<Tensors> state = optim::adam_state(p);
+  tree_eval(state);
+  const auto [value, gradient] = value_and_grad(loss, p);
+  optim::adamw(p, gradient, state);
+  engine::set_graph_hook([](const ir::Graph& graph) {
+    for (int run = 0; run < 2; ++run) {
+      const double start = testing::thread_seconds();
+      EXPECT_GT(plan::fuse(graph, engine::planning_target()).regions.size(), 40u);
+      best = std::min(best, testing::thread_seconds() - start);
+    }
+  });
+  tree_eval(p, state, value);
+  engine::set_graph_hook(nullptr);
+  return best;
+}
+
+/// Values of pairs of rows are looked for around each product; what is found and given up again is looked at
+/// together.
+TEST(StepCost, RegionsOfADeepStepAreFoundInLinearTime) {
+  const double few = fused_in(40) * 1e6 / 40, many = fused_in(320) * 1e6 / 320;
+  std::printf("fuse: %.0f us a block of 40, %.0f of 320\n", few, many);
+  EXPECT_LT(many, 3 * few);  // what is quadratic takes 8 times as long
 }
 
 /// Puts a configuration back.

@@ -5,6 +5,7 @@
 #include "counted.h"
 #include "engine/plan.h"
 #include "ir/graph_builder.h"
+#include "thread_seconds.h"
 
 #include <gtest/gtest.h>
 
@@ -12,7 +13,6 @@
 #include <atomic>
 #include <cmath>
 #include <cstdio>
-#include <ctime>
 
 namespace kiln {
 namespace {
@@ -355,13 +355,6 @@ ir::GraphBuilder deep_network(int layers) {
   return b;
 }
 
-/// By the clock of the thread: other processes may run meanwhile.
-double thread_seconds() {
-  timespec t{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-  return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
-}
-
 TEST(Fuse, PlansDeepNetworksInLinearTime) {
   double of_a_layer[2];
   int at = 0;
@@ -369,10 +362,10 @@ TEST(Fuse, PlansDeepNetworksInLinearTime) {
     const ir::Graph graph = deep_network(layers).graph;
     double best = 1e9;
     for (int run = 0; run < 2; ++run) {
-      const double start = thread_seconds();
+      const double start = testing::thread_seconds();
       EXPECT_GT(plan::fuse(graph, engine::planning_target()).regions.size(),
                 static_cast<std::size_t>(layers));
-      best = std::min(best, (thread_seconds() - start) * 1e6 / layers);
+      best = std::min(best, (testing::thread_seconds() - start) * 1e6 / layers);
     }
     of_a_layer[at++] = best;
   }
