@@ -18,9 +18,11 @@ TapeHandle::TapeHandle(std::string_view op) : tape_(std::make_shared<diff::Tape>
 std::vector<Tensor> TapeHandle::primals(std::span<const Tensor> leaves, std::span<const std::string> names,
                                         std::size_t argument) const {
   std::vector<Tensor> out;
+  out.reserve(leaves.size());
   for (std::size_t i = 0; i < leaves.size(); ++i)
-    out.push_back(tape_->primal(leaves[i], cat("argument ", argument, names[i].empty() ? "" : ", " + names[i],
-                                               names[i].empty() ? "" : ",")));
+    out.push_back(tape_->primal(leaves[i], [&] {
+      return names[i].empty() ? cat("argument ", argument) : cat("argument ", argument, ", ", names[i], ",");
+    }));
   return out;
 }
 

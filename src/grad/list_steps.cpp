@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <memory_resource>
 #include <unordered_map>
 
 namespace kiln::diff {
@@ -33,8 +34,8 @@ class Lister {
     if (!seen_.contains(result) && !enter(result, stack)) return false;
     while (!stack.empty()) {
       Frame& top = stack.back();
-      if (top.next < top.in.size()) {
-        Node* const in = top.in[top.next++];
+      if (top.next < top.end) {
+        Node* const in = operands_[top.next++];
         if (in && !seen_.contains(in) && !enter(in, stack)) return false;
         continue;
       }
@@ -43,6 +44,7 @@ class Lister {
         continue;
       }
       finish(top);
+      operands_.resize(top.first);
       stack.pop_back();
     }
     out_.result_at.push_back(seen_.at(result));
@@ -59,21 +61,24 @@ class Lister {
     std::shared_ptr<const CallRule> rule;
   };
   struct Frame {
-    Node* node = nullptr;                  // null: a call
-    std::shared_ptr<const ir::Edge> kept;  // of a leaf
-    std::vector<Node*> in;                 // of a part: its bundle's operands
-    std::size_t next = 0;
-    Called call;                // of a result: visited behind its operands
-    const void* key = nullptr;  // in seen_
+    Node* node = nullptr;                      // null: a call
+    std::shared_ptr<const ir::Edge> kept;      // of a leaf
+    std::size_t first = 0, next = 0, end = 0;  // in operands_; of a part: its bundle's operands
+    Called call;                               // of a result: visited behind its operands
+    const void* key = nullptr;                 // in seen_
     const void* made_by = nullptr;
     int result_of_call = -1;
     std::shared_ptr<const CallRule> rule;
   };
 
-  static std::vector<Node*> all_of(std::span<const NodeRef> in) {
-    std::vector<Node*> out;
-    for (const NodeRef& n : in) out.push_back(n.get());
-    return out;
+  static Node* pointer(Node* n) { return n; }
+  static Node* pointer(const NodeRef& n) { return n.get(); }
+  /// Puts a frame's operands behind those of the frames below it.
+  template <class List>
+  void set_operands(Frame& frame, const List& in) {
+    frame.first = frame.next = operands_.size();
+    for (const auto& n : in) operands_.push_back(pointer(n));
+    frame.end = operands_.size();
   }
 
   /// Puts a new node on the stack, or numbers it at once where nothing is behind it.
@@ -90,6 +95,7 @@ class Lister {
     Frame frame;
     frame.node = n;
     frame.key = n;
+    set_operands(frame, std::span<Node* const>());
     if (const auto call = ir::kept_call(*n)) {
       enter_result(std::move(frame), *call, leaf, stack);
       return true;
@@ -100,8 +106,9 @@ class Lister {
       seen_.emplace(n, Step::kNone);
       return true;
     }
-    const ir::Edge edge = leaf ? *frame.kept : ir::edge_of(*n);
-    if (rule_of(edge.op).by_call) {
+    const Op made_by = leaf ? frame.kept->op : n->op;
+    if (rule_of(made_by).by_call) {
+      const ir::Edge edge = leaf ? *frame.kept : ir::edge_of(*n);
       Node* const loop = edge.in[0].get();
       std::shared_ptr<const LoopRule>& rule = loops_[loop];
       if (!rule) rule = LoopRule::of(loop, guard_);
@@ -109,8 +116,12 @@ class Lister {
       frame.result_of_call = rule->result_of(edge);
       frame.made_by = loop;
       frame.call = {loop, rule->operands(), rule};
+    } else if (made_by == Op::part) {
+      set_operands(frame, ir::operands(leaf ? *frame.kept->in[0] : *n->in[0]));
+    } else if (leaf) {
+      set_operands(frame, frame.kept->in);
     } else {
-      frame.in = all_of(edge.op == Op::part ? ir::edge_of(*edge.in[0]).in : edge.in);
+      set_operands(frame, ir::operands(*n));
     }
     seen_.emplace(n, Step::kNone);  // until it is finished: there are no cycles
     stack.push_back(std::move(frame));
@@ -124,7 +135,7 @@ class Lister {
     frame.result_of_call = static_cast<int>(at - call.out.begin());
     frame.made_by = &call;
     frame.call = {&call, call.in, std::static_pointer_cast<const CallRule>(call.rule)};
-    if (!leaf) frame.in.assign(ir::operands(*frame.node).begin(), ir::operands(*frame.node).end());
+    if (!leaf) set_operands(frame, ir::operands(*frame.node));
     seen_.emplace(frame.node, Step::kNone);
     stack.push_back(std::move(frame));
   }
@@ -132,7 +143,7 @@ class Lister {
   void enter_call(const Called& call, std::vector<Frame>& stack) {
     Frame frame;
     frame.key = call.key;
-    frame.in = all_of(call.in);
+    set_operands(frame, call.in);
     frame.rule = call.rule;
     seen_.emplace(call.key, Step::kNone);
     stack.push_back(std::move(frame));
@@ -142,10 +153,12 @@ class Lister {
     Step s;
     if (f.node) s.node = NodeRef::share(f.node);
     bool any = false;
-    for (Node* in : f.in) {
-      s.from.push_back(in ? seen_.at(in) : Step::kNone);
-      any |= s.from.back() != Step::kNone;
+    from_.clear();
+    for (Node* in : std::span(operands_).subspan(f.first, f.end - f.first)) {
+      from_.push_back(in ? seen_.at(in) : Step::kNone);
+      any |= from_.back() != Step::kNone;
     }
+    s.from.assign(from_);
     if (f.made_by) {
       if (any)
         throw UserError("[custom_vjp] the function reads a differentiated value that is no argument of it");
@@ -172,7 +185,10 @@ class Lister {
 
   const ir::TraceGuard& guard_;
   std::unordered_map<const Node*, std::shared_ptr<const LoopRule>> loops_;
-  std::unordered_map<const void*, std::uint32_t> seen_;  // the step; kNone: no primal is behind it
+  std::pmr::monotonic_buffer_resource memory_;
+  std::pmr::unordered_map<const void*, std::uint32_t> seen_{&memory_};  // the step; kNone: no primal behind
+  std::vector<Node*> operands_;                                         // of all frames, one behind the other
+  std::vector<std::uint32_t> from_;                                     // of the step that is being made
   Listing out_;
 };
 

@@ -19,7 +19,7 @@ using ir::Op;
 
 bool carries(const Node& n) { return is_float(n.dtype); }
 
-Tensor alias_of(Tape& tape, const Tensor& x) { return tape.primal(x, "a state"); }
+Tensor alias_of(Tape& tape, const Tensor& x) { return tape.primal(x); }
 
 }  // namespace
 

@@ -8,6 +8,7 @@
 
 #include "api/record.h"
 #include "grad/call_rule.h"
+#include "ir/operands.h"
 #include "record/tape.h"
 
 #include <span>
@@ -17,12 +18,12 @@
 namespace kiln::diff {
 
 struct Step {
-  static constexpr std::uint32_t kNone = 0xffffffffu;
+  static constexpr std::uint32_t kNone = ir::kNoNode;
 
   ir::NodeRef node;                 // the result
   ir::Edge edge;                    // what it was made of; of a `part`: what its bundle was made of
   std::vector<ir::NodeRef> others;  // of a `part`: the results after it
-  std::vector<std::uint32_t> from;  // per operand: the step that made it, if a primal is behind it
+  ir::Operands from;                // per operand: the step that made it, if a primal is behind it
   const Step* all = nullptr;        // the list that `from` counts in
   // Of a call, which has no node: how it is differentiated. Of one of its results, whose only operand is the
   // call: which one it is.

@@ -61,6 +61,7 @@ Tensor joined(const std::vector<Stretch>& pieces, const Node& like) {
 }  // namespace
 
 Tensor sum_of(const std::vector<Tensor>& terms) {
+  if (terms.size() == 1) return terms[0];
   std::map<std::size_t, std::vector<Stretch>> by_axis;
   // In the strict mode terms are added in their order: whether they still are pads depends on what was
   // evaluated.

@@ -21,10 +21,10 @@ void Tape::cut_at(ir::NodeRef node) {
   primals_.push_back(std::move(node));
 }
 
-Tensor Tape::primal(const Tensor& x, const std::string& what) {
+Tensor Tape::primal(const Tensor& x, const std::function<std::string()>& what) {
   ir::Node* const node = api::checked(op_, x);
   if (!is_float(node->dtype))
-    throw UserError(cat("[", op_, "] ", what, " is ", ir::describe(node), ": only floats have derivatives",
+    throw UserError(cat("[", op_, "] ", what(), " is ", ir::describe(node), ": only floats have derivatives",
                         where(node->loc)));
   ir::NodeRef alias = api::alias_node(node, false);
   if (inside_) ir::mark_inside_step(alias.get());
@@ -78,20 +78,23 @@ void Tape::pull_call(const Step& s, std::vector<Tensor> results, Terms& g) const
     if (wanted[k] && to[k].valid()) g[s.from[k]].push_back(to[k]);
 }
 
-void Tape::pull_operation(const Step& s, const Tensor& g, Terms& all) const {
+/// `to`: for what the rule makes, the same memory for all steps; empty before and after.
+void Tape::pull_operation(const Step& s, const Tensor& g, std::vector<Tensor>& to, Terms& all) const {
   const Rule& rule = rule_of(s.edge.op);
   if (!rule.why_not.empty()) refuse(s, rule.why_not);
   if (rule.flat) return;
-  std::vector<Tensor> to(s.from.size());
+  to.resize(s.from.size());
   rule.pull(s, g, to);
   for (std::size_t k = 0; k < to.size(); ++k)
-    if (s.wants(k) && to[k].valid()) all[s.from[k]].push_back(to[k]);
+    if (s.wants(k) && to[k].valid()) all[s.from[k]].push_back(std::move(to[k]));
+  to.clear();
 }
 
 std::vector<Tensor> Tape::pull(std::span<const Tensor> cotangents) const {
   const ir::WholeRecording whole;
   Terms g(steps_.size());                                         // of each step's value
   std::unordered_map<std::size_t, std::vector<Tensor>> of_calls;  // cotangents of a call's results, by step
+  std::vector<Tensor> to;
   for (std::size_t r = 0; r < results_.size(); ++r) {
     if (!is_float(results_[r]->dtype)) continue;
     check_like("cotangent", r, cotangents[r], *results_[r]);
@@ -108,7 +111,7 @@ std::vector<Tensor> Tape::pull(std::span<const Tensor> cotangents) const {
     const Tensor total = sum_of(g[i]);
     g[i].clear();  // nobody needs them any more
     if (s.result_of_call < 0) {
-      pull_operation(s, total, g);
+      pull_operation(s, total, to, g);
       continue;
     }
     std::vector<Tensor>& results = of_calls[s.from[0]];

@@ -8,6 +8,7 @@
 #include "grad/step.h"
 #include "record/recorded.h"
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -23,8 +24,12 @@ class Tape {
   }
   Tape(const Tape&) = delete;
 
-  /// x under an identity that this tape knows. UserError unless x is a float; `what` names it: "argument 0".
-  Tensor primal(const Tensor& x, const std::string& what);
+  /// x under an identity that this tape knows. UserError unless x is a float.
+  Tensor primal(const Tensor& x) {
+    return primal(x, [] { return std::string("a state"); });
+  }
+  /// The same; `what` names it where it is none: "argument 0".
+  Tensor primal(const Tensor& x, const std::function<std::string()>& what);
   /// Makes a primal of a node as it is.
   void cut_at(ir::NodeRef node);
   /// The function has returned these: lists the operations and closes.
@@ -44,7 +49,7 @@ class Tape {
   void check_like(std::string_view what, std::size_t i, const Tensor& given, const ir::Node& like) const;
   using Terms = std::vector<std::vector<Tensor>>;  // for each step, what its readers make of its cotangent
   void pull_call(const Step& s, std::vector<Tensor> results, Terms& g) const;
-  void pull_operation(const Step& s, const Tensor& g, Terms& all) const;
+  void pull_operation(const Step& s, const Tensor& g, std::vector<Tensor>& to, Terms& all) const;
   [[noreturn]] void refuse(const Step& s, std::string_view why) const;
 
   std::string_view op_;
