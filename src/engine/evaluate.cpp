@@ -302,13 +302,12 @@ bool may_overwrite(const Walk& walk) { return !walk.donatable.empty() || !walk.r
 
 /// The arguments that a plan may overwrite.
 std::vector<std::uint32_t> overwritable_arguments(const Walk& walk) {
+  std::vector<bool> overwritable(walk.nodes.size());
+  for (const auto* leaves : {&walk.donatable, &walk.reusable})
+    for (const std::uint32_t leaf : *leaves) overwritable[leaf] = true;
   std::vector<std::uint32_t> args;
-  const auto has = [](const std::vector<std::uint32_t>& list, std::uint32_t leaf) {
-    return std::find(list.begin(), list.end(), leaf) != list.end();
-  };
   for (std::uint32_t arg = 0; arg < walk.leaves.size(); ++arg)
-    if (const std::uint32_t leaf = walk.leaves[arg]; has(walk.donatable, leaf) || has(walk.reusable, leaf))
-      args.push_back(arg);
+    if (overwritable[walk.leaves[arg]]) args.push_back(arg);
   return args;
 }
 
