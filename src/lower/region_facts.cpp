@@ -214,7 +214,7 @@ schedule::Facts RegionLowering::facts(std::span<const schedule::Facts::Axis> axe
   f.slab = !p_.nest && p_.places.size() > 2 && !f.both_ways;
   f.scans = !scans_.empty();
   f.scans_of_scans = has_scan_of_scan(p_);
-  for (const Reduction& r : reductions_) f.kept += registers_of(r);
+  for (const Reduction& r : reductions_) f.kept += registers_of(r), f.positions |= has_position(op_of(r));
   for (const Reduction& r : reductions_) {
     f.in_parts |= ir::info(op_of(r)).fold == ir::Fold::LogAddExp && !may_read_twice(r);
     f.read_twice += may_read_twice(r);

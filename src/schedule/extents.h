@@ -52,4 +52,14 @@ inline std::int64_t stripe_of(std::int64_t columns, std::int64_t outer, const Ta
 
 constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
+/// What the positions of a row with lanes of its own take besides their values (see Schedule, Form::Bunch),
+/// in instructions that a lane of a bunch takes: combining lanes, and, without registers of masks, lanes that
+/// several registers of a row leave idle.
+inline std::int64_t combine_positions(const Facts& f, const Target& t, int lanes) {
+  constexpr std::int64_t kCombine = 12, kIdle = 40;
+  const std::int64_t row = f.axes.back().extent;
+  const bool idle = t.vector_bytes < 64 && row > 2 * lanes && row % (4 * lanes) != 0;
+  return f.positions ? kCombine + (idle ? kIdle : 0) : 0;
+}
+
 }  // namespace kiln::schedule

@@ -305,7 +305,7 @@ bool bunch_rows(const Facts& f, const Target& t, int lanes, Schedule& s) {
   // What a scan costs has the steps along lanes in it, of which a lane of its own needs one.
   const std::int64_t steps = f.scans ? kStepsOfScan : 1,
                      combine = f.phases * (f.in_parts ? 2 * kCombineParts : kCombineValues) +
-                               f.read_twice * kCombineTwice + f.row_prims,
+                               f.read_twice * kCombineTwice + f.row_prims + combine_positions(f, t, lanes),
                      prims = std::max(0, f.prims - f.row_prims), ends = results > 0 ? kRowEnds : 0,
                      alone =
                          slab / last * (vectors * prims + (last_reduced && !f.scans ? combine + ends : 0)),

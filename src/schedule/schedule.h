@@ -82,6 +82,7 @@ struct Facts {
   bool stores_full = false;     // writes values of the whole domain that depend on its reductions
   bool whole_rows = false;      // GPU: no second stage is wanted
   bool rows_alone = false;      // CPU: short rows are not to share lanes or a tile
+  bool positions = false;       // a reduction finds a position
   int prims = 0;                // cost of the innermost body
   int row_prims = 0;            // cost of what is made of the results of a row, once a row
   int widest_bytes = 4;         // widest element type computed with

@@ -64,6 +64,18 @@ TEST(ShortRows, ReductionsAndPositionsOfEveryDtype) {
   }
 }
 
+/// So many that threads have bunches of them.
+TEST(ShortRows, PositionsOfManyRows) {
+  for (const DType dtype : {DType::UInt8, DType::Int64, DType::Float16, DType::Float32, DType::Float64})
+    for (const std::int64_t n : {9, 16, 17, 36, 45, 63}) {
+      const auto what = cat(name(dtype), " rows of ", n);
+      const Tensor x = numbers(dtype, {4099, n}, true);
+      expect_agreement([&] { return argmax(x, 1); }, "argmax of " + what);
+      expect_agreement([&] { return argmin(x, 1); }, "argmin of " + what);
+      expect_agreement([&] { return sum(x.astype(DType::Float64), 1) + argmax(x, 1); }, what, 1e-12);
+    }
+}
+
 TEST(ShortRows, LogsumexpWithInfinitiesOfEveryLength) {
   for (const DType dtype : {DType::Float16, DType::BFloat16, DType::Float32, DType::Float64})
     for (const std::int64_t n : kLengths) {

@@ -479,6 +479,30 @@ TEST(Schedule, ShortRowsWithResultsAreTurned) {
   EXPECT_NE(form({{1000, false}, {4000, true}, {2, false}}, 2, true), Form::Bunch) << "a long slab";
 }
 
+/// Combining the positions of lanes takes longer than combining values, above all where registers have masks
+/// in vectors.
+TEST(Schedule, PositionsOfShortRowsAreTurned) {
+  const auto form = [](std::int64_t row, bool positions, int vector_bytes) {
+    const Facts::Axis axes[] = {{500000, false}, {row, true}};
+    Facts f;
+    f.axes = axes;
+    f.phases = 1;
+    f.prims = 2;
+    f.positions = positions;
+    f.bunch_bytes = 4, f.bunch_operands = 1, f.bunch_vector = 4;
+    Target t = two_threads();
+    t.vector_bytes = vector_bytes;
+    return std::get<Schedule>(schedule(f, t)).form;
+  };
+  for (const std::int64_t row : {11, 16, 17, 31, 45}) {
+    EXPECT_EQ(form(row, true, 32), Form::Bunch) << row;
+    EXPECT_NE(form(row, false, 32), Form::Bunch) << row;
+  }
+  EXPECT_EQ(form(17, true, 64), Form::Bunch);
+  EXPECT_NE(form(31, true, 64), Form::Bunch) << "registers of masks";
+  for (const std::int64_t row : {32, 64, 100}) EXPECT_NE(form(row, true, 32), Form::Bunch) << row;
+}
+
 /// Columns of halves are written past the caches by lines, or not so.
 TEST(Schedule, ColumnsAreWrittenByLines) {
   for (const std::int64_t columns : {437248, 437251}) {
