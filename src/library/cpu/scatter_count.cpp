@@ -8,9 +8,9 @@ namespace {
 
 constexpr std::int64_t kAtOnce = 4;
 
-template <int kTables, class Cell>
-void count_wide(const Cell* cells, std::int64_t n, std::int64_t pitch, std::uint16_t* counters) {
-  std::uint16_t* tables[kTables];
+template <int kTables, class Cell, class Counter>
+void count_wide(const Cell* cells, std::int64_t n, std::int64_t pitch, Counter* counters) {
+  Counter* tables[kTables];
   for (int t = 0; t < kTables; ++t) tables[t] = counters + t * pitch;
   std::int64_t i = 0;
   for (; i + kAtOnce <= n; i += kAtOnce)
@@ -81,9 +81,9 @@ CountCompared count_compared() {
   return compare_base;
 }
 
-template <class Cell>
+template <class Cell, class Counter>
 static void count_in_tables(const Cell* cells, std::int64_t n, std::int64_t tables, std::int64_t pitch,
-                            std::uint16_t* counters) {
+                            Counter* counters) {
   if (tables == 1) return count_wide<1>(cells, n, pitch, counters);
   if (tables == 2) return count_wide<2>(cells, n, pitch, counters);
   count_wide<4>(cells, n, pitch, counters);
@@ -94,6 +94,14 @@ void count_cells(const std::int32_t* cells, std::int64_t n, std::int64_t tables,
 }
 void count_cells(const std::uint16_t* cells, std::int64_t n, std::int64_t tables, std::int64_t pitch,
                  std::uint16_t* counters) {
+  count_in_tables(cells, n, tables, pitch, counters);
+}
+void count_cells(const std::int32_t* cells, std::int64_t n, std::int64_t tables, std::int64_t pitch,
+                 std::uint32_t* counters) {
+  count_in_tables(cells, n, tables, pitch, counters);
+}
+void count_cells(const std::uint16_t* cells, std::int64_t n, std::int64_t tables, std::int64_t pitch,
+                 std::uint32_t* counters) {
   count_in_tables(cells, n, tables, pitch, counters);
 }
 

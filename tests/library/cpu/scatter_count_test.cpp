@@ -66,6 +66,11 @@ TEST(CountTables, AreWithinTheFirstCachesAndCompareOrJoinFewPositions) {
   EXPECT_EQ(CountTables(17, 4).joined, 2);
   EXPECT_EQ(CountTables(127, 4).joined, 2);
   EXPECT_EQ(CountTables(128, 4).joined, 1);
+  EXPECT_EQ(CountTables(128, 4).cell_bytes, 4);
+  EXPECT_EQ(CountTables(128, 4).tables, 4);
+  EXPECT_EQ(CountTables(4096, 4).cell_bytes, 4);
+  EXPECT_EQ(CountTables(4096, 4).tables, 2);
+  EXPECT_EQ(CountTables(8000, 4).cell_bytes, 2);
   EXPECT_EQ(CountTables(16383, 4).cell_bytes, 2);
   EXPECT_EQ(CountTables(16384, 4).cell_bytes, 1);
   for (const std::int64_t elements : kExtents) {
