@@ -74,11 +74,10 @@ bool RegionLowering::moves_buffer(const Term& term) const {
 
 constexpr std::int64_t kFarFetch = 8 << 10;  // bytes ahead, where adaptive mode asks for more than is usual
 
-/// Whether so many bytes are not where loads find them at once, so that loops ask for them ahead: on a CPU
-/// those that the second cache does not hold.
-static bool is_far(const schedule::Target& t, std::int64_t bytes) {
-  return bytes >= (t.gpu ? t.stream_bytes : t.l2_bytes);
-}
+/// Whether so many bytes are not where loads find them at once, so that loops ask for them ahead: those that
+/// the second cache of a CPU does not hold. A GPU's loops do not ask ahead, and have one kernel for all
+/// sizes.
+static bool is_far(const schedule::Target& t, std::int64_t bytes) { return !t.gpu && bytes >= t.l2_bytes; }
 
 /// The buffer of a load, shared by the loads that begin at the same element. `at_vectors`: so does whatever
 /// else is read by it.
