@@ -161,15 +161,6 @@ void RegionLowering::collapse() {
     }
   }
   if (target_.strict) join_reduced();
-  add_only_row();
-}
-
-/// Gives what is reduced whole a kept group of one point, and its indices a step along that: its kernel is
-/// that of many rows. (The walk of a nest or a slab has places of its own.)
-void RegionLowering::add_only_row() {
-  only_row_ = (phases_ > 0 || !scans_.empty()) && !p_.nest && p_.places.size() <= 2 &&
-              std::ranges::all_of(groups_, [](const Group& g) { return g.reduced; });
-  if (only_row_) groups_.insert(groups_.begin(), {0, -1, 1, false, -1, 0, {}});
 }
 
 /// Makes adjacent reduced groups one, whose order must not depend on what reads them.
@@ -259,7 +250,7 @@ int RegionLowering::axis_repeated() const {
   int found = -1;
   for (int g = 0; largest && g < last_group(); ++g) {
     const Group& group = groups_[static_cast<std::size_t>(g)];
-    if (group.reduced || group.last < 0 || walks(largest->index, group)) continue;
+    if (group.reduced || walks(largest->index, group)) continue;
     if (found < 0 || groups_[static_cast<std::size_t>(found)].extent < group.extent) found = g;
   }
   return found;
@@ -433,7 +424,7 @@ int RegionLowering::vector_elements() const {
   // Results of one kept axis lie in one row, whose last vector may be cut.
   const bool one_row = phases_ == 1 && scans_.empty() && !groups_.back().reduced && kept_groups().size() == 1;
   const auto fits = [&](std::int64_t elements) {
-    if (!one_row && !is_one_run() && groups_.back().extent % elements != 0)
+    if (!one_row && groups_.size() > 1 && groups_.back().extent % elements != 0)
       return false;  // rows begin anywhere
     return std::all_of(accesses.begin(), accesses.end(), [&](const Access& a) {
       if (!runs_along_last_group(*a.index, elements, aligned)) return true;
@@ -493,7 +484,7 @@ bool RegionLowering::stores_whole_vectors(NodeId output) const {
   const std::int64_t size = size_of(g_[output].dtype), bytes = s_.lanes * size;
   if (s_.kept_from >= 0 && !target_.gpu) return false;
   if (std::abs(p_.full_linear().coef(last.last)) > 1) return false;
-  if (is_one_run() && p_.full_linear().coef(last.last) > 0) return true;
+  if (groups_.size() == 1 && p_.full_linear().coef(last.last) > 0) return true;
   if (s_.round > 0 || s_.inside >= 0) {
     std::int64_t together = size;
     for (int g = s_.lane_axis; g <= last_group(); ++g)

@@ -60,7 +60,7 @@ int conflicts(const BunchWalk& w, std::int64_t size, bool shifted) {
 /// end.
 bool RegionLowering::runs_through(const Index& index) const {
   std::int64_t stride = 1;
-  for (std::size_t g = groups_.size(); g-- > (only_row_ ? 1u : 0u);) {
+  for (std::size_t g = groups_.size(); g-- > 0;) {
     if (index.coef(groups_[g].last) != (groups_[g].backwards ? -stride : stride)) return false;
     stride *= groups_[g].extent;
   }

@@ -63,7 +63,6 @@ int near_from(const Index& index, std::int64_t size, std::int64_t lanes, const s
   for (; near > 0; --near) {
     const int g = near - 1;
     const Group& group = groups[static_cast<std::size_t>(g)];
-    if (group.last < 0 && !group.reduced) continue;  // one point
     const std::int64_t step = index.coef(group.last), further = walked + step * (group.extent - 1);
     if (std::abs(step - walked) * size > kRegister) break;
     if (std::abs(further) * size * lanes > 2 * kRegister * elements * group.extent) break;
@@ -76,7 +75,7 @@ int near_from(const Index& index, std::int64_t size, std::int64_t lanes, const s
 
 /// Whether an index walks the last two groups as one.
 bool rows_adjoin(const Index& index, const std::vector<Group>& groups) {
-  if (groups.size() < 2 || groups[groups.size() - 2].last < 0) return true;
+  if (groups.size() < 2) return true;
   const Group &outer = groups[groups.size() - 2], &last = groups.back();
   return index.coef(outer.last) == index.coef(last.last) * last.extent;
 }
@@ -276,7 +275,7 @@ void RegionLowering::count_results(schedule::Facts& f) const {
     // Stores past the caches need whole cache lines: every row must begin on one, or end on one if it is
     // walked from its end, or be long.
     const std::int64_t along = p_.full_linear().coef(groups_.back().last);
-    const bool one_row = is_one_run() && along >= 0;
+    const bool one_row = groups_.size() == 1 && along >= 0;
     if ((std::abs(along) <= 1 && (one_row || groups_.back().extent * size % 64 == 0)) ||
         stores_long_rows(o.node))
       f.out_bytes = std::max(f.out_bytes, bytes);
@@ -292,8 +291,7 @@ bool RegionLowering::passes_often(const Entry& e) const {
 
 /// Operands in memory: how many, how much of them a point reads, and how they lie beside each other.
 void RegionLowering::count_loads(schedule::Facts& f) const {
-  const bool one_row =
-      only_row_ || std::all_of(groups_.begin(), groups_.end(), [](const Group& g) { return g.reduced; });
+  const bool one_row = std::all_of(groups_.begin(), groups_.end(), [](const Group& g) { return g.reduced; });
   const auto along = [&](const Index& index, bool reduced) {
     return std::any_of(groups_.begin(), groups_.end(),
                        [&](const Group& g) { return g.reduced == reduced && walks(index, g); });
@@ -381,7 +379,7 @@ int RegionLowering::registers_of(const Reduction& r) const {
 /// Whether an index walks all groups as one.
 bool RegionLowering::adjoins(const Index& index) const {
   std::int64_t step = 1;
-  for (int g = last_group(); g >= (only_row_ ? 1 : 0); --g) {
+  for (int g = last_group(); g >= 0; --g) {
     const Group& group = groups_[static_cast<std::size_t>(g)];
     if (index.coef(group.last) != step) return false;
     step *= group.extent;

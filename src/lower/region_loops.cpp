@@ -310,8 +310,8 @@ void RegionLowering::store_output(Body& body, const Pulled::Output& o) {
   Index first = o.at;  // where two points share one of the domain, both take the strides of the first
   first.c -= o.behind;
   const std::uint64_t owner = kOutputOwner + o.node;
-  E at = strip_row_ >= 0 && p_.space.has_values() ? base_and_steps(first, owner, owner)
-                                                  : to_expr(first, owner, kStride, g_[o.node].numel);
+  E at =
+      strip_row_ >= 0 && p_.space.has_values() ? base_and_steps(first, owner, owner) : to_expr(first, owner);
   if (o.behind != 0)
     at = at + (product_ == ir::kNoNode ? param(role(kOffset, owner, kExtent), o.behind) : konst(o.behind));
   body.push_back(store(buffer->second, at, build(o.entry)));

@@ -112,9 +112,7 @@ class RegionLowering : private Roles {
   void take_part(Lowered part);
   // Steps, in the order of make().
   void measure();
-  void collapse(), widen_guards(const std::vector<Group>& axes), add_only_row();
-  /// Whether all points are adjacent in row-major order along the last group.
-  bool is_one_run() const { return groups_.size() == (only_row_ ? 2 : 1); }
+  void collapse(), widen_guards(const std::vector<Group>& axes);
   bool reads_what_it_writes() const;
   void choose();
   void mark_uses();
@@ -224,7 +222,7 @@ class RegionLowering : private Roles {
   AxisPlace place_of(int axis) const;
   static bool walks_as_one(const Index& index, const Group& g);
   E piece_value(const AxisPlace& at);
-  E to_expr(const Index& index, std::uint64_t owner, RoleKind kind = kStride, std::int64_t row_step = 0);
+  E to_expr(const Index& index, std::uint64_t owner, RoleKind kind = kStride);
   E atom_expr(AtomId id);
   E build_atom(AtomId id);
   E link_expr(std::int32_t link), predicate_expr(std::int32_t chain, std::int32_t end);
@@ -235,10 +233,7 @@ class RegionLowering : private Roles {
   E strip_element(Entry e, std::int64_t steps, E place, EntryId owner, E there);
   std::optional<Turned> find_turned(const Entry& pad);
   E strip_turned(const Entry& pad, const Turned& turned, E there);
-  E row_index() {
-    return row_place_ >= 0 ? place_index(sweep_) : to_expr(p_.row_linear(), kRowOwner, kStride, 1);
-  }
-  std::int64_t step_of_row(const Index& index, std::int64_t elements) const;
+  E row_index() { return row_place_ >= 0 ? place_index(sweep_) : to_expr(p_.row_linear(), kRowOwner); }
   E inner_position(DType type), scratch_index(EntryId id, DType type);
 
   // Entries as expressions.
@@ -541,7 +536,6 @@ class RegionLowering : private Roles {
   int cut_group_ = -1;               // the group that cut_sums cut last, and the length of its blocks
   std::int64_t cut_length_ = 0;
   int sweep_ = -1;            // Slab, both ways: the place whose reductions run, or -1
-  bool only_row_ = false;     // the first group has one point, for all else is reduced
   int row_place_ = -1;        // both ways: the place of rows
   bool totals_rows_ = false;  // … the kernel behind is built
   E row_part_;                // … which of its parts a row has here

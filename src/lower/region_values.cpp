@@ -213,21 +213,10 @@ E RegionLowering::piece_value(const AxisPlace& at) {
                    .second;
 }
 
-/// Elements from the only row of an array to where the next would be; 0: other rows would read the same.
-std::int64_t RegionLowering::step_of_row(const Index& index, std::int64_t elements) const {
-  const auto walked = [&](const Group& g) { return !g.reduced || g.extent == 1 || walks(index, g); };
-  if (elements > 1 && !std::ranges::all_of(groups_, walked)) return 0;
-  return elements;
-}
-
-/// An index in the current environment; `kind` and `owner` are the role of its coefficients. `row_step`: that
-/// along the group of the only row, if there is one.
-E RegionLowering::to_expr(const Index& index, std::uint64_t owner, RoleKind kind, std::int64_t row_step) {
-  constexpr std::uint64_t kOnlyRow = kLinkExtent - 1;
+/// An index in the current environment; `kind` and `owner` are the role of its coefficients.
+E RegionLowering::to_expr(const Index& index, std::uint64_t owner, RoleKind kind) {
   E sum{};
   auto add = [&](E term) { sum = sum ? sum + term : term; };
-  if (only_row_ && row_step != 0 && axis_.front())
-    add(row_step == 1 ? axis_.front() : axis_.front() * param(role(kind, owner, kOnlyRow), row_step));
   const bool along = runs_along_lanes(index);
   const std::int64_t steps = strip_row_ >= 0 ? strip_steps(index, s_.tile_axis, false) : 0;
   for (const Term& term : std::span(index.terms, static_cast<std::size_t>(index.n))) {
@@ -480,8 +469,7 @@ E RegionLowering::build_load(EntryId id) {
   from_buffer.n = 0;
   for (const Term& term : std::span(e.index.terms, static_cast<std::size_t>(e.index.n)))
     if (!moves_buffer(term)) from_buffer.terms[from_buffer.n++] = term;
-  E at = to_expr(from_buffer, target_.gpu ? stride_owner(id) : same_steps(id), kStride,
-                 only_row_ ? step_of_row(from_buffer, g_[e.node].numel) : 0);
+  E at = to_expr(from_buffer, target_.gpu ? stride_owner(id) : same_steps(id));
   if (near != id) at = at + konst(e.index.c - p_.entries[near].index.c);
   const E v = load(b, stored, at, e.predicates >= 0 ? predicate_expr(e.predicates, -1) : E{});
   return kernel::cast(v, compute_type(stored));

@@ -446,7 +446,7 @@ bool put_rows_on_lanes(const Facts& f, const Target& t, int lanes, const Extents
 /// results: as many as the first cache has until then. Long rows are batches of one: their kernel is the
 /// same.
 std::int64_t rows_of_batch(const Facts& f, const Target& t, int lanes, const Extents& e) {
-  if ((f.phases == 1 && !f.stores_full) || f.states > 0) return 0;
+  if ((f.phases == 1 && !f.stores_full) || f.states > 0 || e.kept == 1) return 0;
   const std::int64_t row = e.reduced * (f.loaded_bytes + f.widest_bytes), near = kBatchBytes / row,
                      most = std::min(near, e.kept / (4 * t.threads));
   return most < lanes ? std::max<std::int64_t>(1, most) : std::min(most / lanes * lanes, kMostBatch);

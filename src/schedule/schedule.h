@@ -64,7 +64,7 @@ struct Facts {
     bool reduced;
     int level = 0;  // of the values reduced along it, where there are several
   };
-  std::span<const Axis> axes;  // outermost first, none of one point but the kept axis of an only row
+  std::span<const Axis> axes;  // outermost first, no extent of 1 unless it is the only axis
   int apart = -1;     // kept axis of which no operand has elements that also differ along the last, or -1
   int repeated = -1;  // GPU: kept axis along which the largest load repeats, where all go along reduced rows
   int folds = -1;  // reduced axis that the memory of the axes inside it continues, which are short, or -1; on

@@ -41,8 +41,9 @@ constexpr std::int64_t kMostColumns = 112 << 10;  // bytes of columns that a blo
 
 /// The team and steps that hold a row in registers; false when it is too long. A row of more than 256 vectors
 /// of one or two operands takes two thirds of its block's places or more: a thread without an element has the
-/// place of one whose loads would be in flight. Short vectors get fewer sizes.
-bool hold_row(std::int64_t row, int vector, const Facts& f, Schedule& s) {
+/// place of one whose loads would be in flight. Short vectors get fewer sizes. The only row is a block's, so
+/// that kernels are fewer.
+bool hold_row(std::int64_t row, bool only, int vector, const Facts& f, Schedule& s) {
   const bool whole = vector * f.widest_bytes >= 16;
   const int kept = vector * std::max(1, f.widest_bytes / 4);  // registers that a step's values take
   const int loads = std::max(1, f.row_loads), loaded = loads * std::min(4, kept);  // … and its loads
@@ -65,7 +66,7 @@ bool hold_row(std::int64_t row, int vector, const Facts& f, Schedule& s) {
                {kMaxBlock, kHeld / kept}}};
     }
     const int all = kHeldByLanes / std::max(kept, loaded);
-    if (!whole && row <= 64) return {{{8, 1}, {8, 8}}};
+    if (!whole && !only && row <= 64) return {{{8, 1}, {8, 8}}};
     if (!whole) {
       const int most = kHeld / kept;
       return {{{8, 1}, {32, kHeldByLanes / kept}, {128, most}, {256, most}, {512, most}, {kMaxBlock, all}}};
@@ -81,7 +82,7 @@ bool hold_row(std::int64_t row, int vector, const Facts& f, Schedule& s) {
              {kMaxBlock, all}}};
   };
   for (const Team& team : teams()) {
-    if (team.threads == 0) continue;
+    if (team.threads == 0 || (only && team.threads < 128)) continue;
     const int longest = std::max(1, team.most);
     for (int steps = 1; steps <= longest; ++steps) {
       const bool many = team.threads == kWarp || team.threads == kMaxBlock;  // all other sizes are half full
@@ -98,8 +99,8 @@ bool hold_row(std::int64_t row, int vector, const Facts& f, Schedule& s) {
 }
 
 /// The team and steps that read a row once with all loads in flight together; false when it is long, or its
-/// body leaves time for loads one after the other.
-bool read_row(std::int64_t row, const Facts& f, Schedule& s) {
+/// body leaves time for loads one after the other. The only row is a block's, so that kernels are fewer.
+bool read_row(std::int64_t row, bool only, const Facts& f, Schedule& s) {
   const std::int64_t vectors = ceil_div(row, s.lanes);
   const int loads = f.row_loads == 1 ? std::min(f.loads, 2) : f.loads;  // rows that all read are near
   if (f.prims >= kLongBody || loads > 2 || vectors > kBlock * kReadVectors) return false;
@@ -111,7 +112,7 @@ bool read_row(std::int64_t row, const Facts& f, Schedule& s) {
     constexpr Team kOfPairs[] = {{8, 1}, {8, 2}, {8, 4}, {32, 2}, {32, 4}};
     const auto* const pair =
         std::ranges::find_if(kOfPairs, [&](const Team& t) { return vectors <= t.threads * t.steps; });
-    if (s.lanes == 1 || pair == std::end(kOfPairs)) return false;
+    if (s.lanes == 1 || only || pair == std::end(kOfPairs)) return false;
     s.threads = {128, pair->threads};
     s.steps = pair->steps;
     return true;
@@ -121,9 +122,10 @@ bool read_row(std::int64_t row, const Facts& f, Schedule& s) {
   constexpr Team kOfElements[] = {{8, 8}, {32, kReadByLanes}, {32, 16}, {kBlock, kReadVectors}},
                  kOfVectors[] = {{8, 8}, {32, kReadByLanes}, {128, kReadVectors}, {kBlock, kReadVectors}};
   const std::span<const Team> teams = s.lanes == 1 ? std::span<const Team>(kOfElements) : kOfVectors;
-  const Team& team = *std::ranges::find_if(
-      teams, [&](const Team& t) { return vectors <= std::int64_t{t.threads} * t.steps; });
-  if (s.lanes == 1 && team.threads == kBlock) return false;
+  const Team& team = *std::find_if(teams.begin(), teams.end(), [&](const Team& t) {
+    return vectors <= t.threads * t.steps && (!only || t.threads == kBlock);
+  });
+  if (s.lanes == 1 && team.threads == kBlock && !only) return false;
   s.threads = {static_cast<std::uint16_t>(team.threads == kBlock ? kBlock : 128), team.threads};
   s.steps = team.steps;
   return true;
@@ -480,7 +482,7 @@ Schedule schedule_rows(const Facts& f, const Target& t, const Extents& e, bool c
   s.together = e.reduced_axes > 1;
   const Schedule whole = s;
   const std::int64_t row = begin_early(f, e, s);
-  if (cut ? read_row(row, f, s) : hold_row(row, s.lanes, f, s)) return s;
+  if (cut ? read_row(row, e.kept == 1, f, s) : hold_row(row, e.kept == 1, s.lanes, f, s)) return s;
   if (!cut && whole.lanes > 1 && s.early) s = whole;  // read again, pairs of elements are as fast
   // A block's threads take long to combine, parts twice as long: warps go further where they are many.
   const bool far = cut && s.lanes == 1 && e.reduced <= (f.in_parts ? 32 * 128 : 32 * 64) &&
