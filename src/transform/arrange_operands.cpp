@@ -44,7 +44,8 @@ class Arranger {
   }
 
  private:
-  /// Reductions that have the main loop for pairs already, not what is worth making one.
+  /// Costs by which NestedPairs finds every nest that will have a main loop for pairs: also those with fewer
+  /// results than a product's sum is worth.
   static NestCosts of_pairs(NestCosts nests) {
     nests.results = nests.pairs;
     return nests;

@@ -16,7 +16,7 @@ namespace kiln::transform {
 struct NestCosts {
   std::int64_t rows = 0;            // of results, at least, a block's, …
   std::int64_t results = 0;         // … and results that keep all multiprocessors busy; 0: nothing is
-  std::int64_t pairs = 0;           // results from which on a kernel has both reductions whatever they cost
+  std::int64_t pairs = 0;           // results from which on a nest has a main loop for pairs
   std::int64_t most_terms = 0;      // of a sum of Float32, which the library makes as fast
   std::int64_t most_of_halves = 0;  // … and of halves, which it makes by matrix units
 };
