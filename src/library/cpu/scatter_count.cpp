@@ -82,28 +82,16 @@ CountCompared count_compared() {
 }
 
 template <class Cell, class Counter>
-static void count_in_tables(const Cell* cells, std::int64_t n, std::int64_t tables, std::int64_t pitch,
-                            Counter* counters) {
+void count_cells(const Cell* cells, std::int64_t n, std::int64_t tables, std::int64_t pitch,
+                 Counter* counters) {
   if (tables == 1) return count_wide<1>(cells, n, pitch, counters);
   if (tables == 2) return count_wide<2>(cells, n, pitch, counters);
   count_wide<4>(cells, n, pitch, counters);
 }
-void count_cells(const std::int32_t* cells, std::int64_t n, std::int64_t tables, std::int64_t pitch,
-                 std::uint16_t* counters) {
-  count_in_tables(cells, n, tables, pitch, counters);
-}
-void count_cells(const std::uint16_t* cells, std::int64_t n, std::int64_t tables, std::int64_t pitch,
-                 std::uint16_t* counters) {
-  count_in_tables(cells, n, tables, pitch, counters);
-}
-void count_cells(const std::int32_t* cells, std::int64_t n, std::int64_t tables, std::int64_t pitch,
-                 std::uint32_t* counters) {
-  count_in_tables(cells, n, tables, pitch, counters);
-}
-void count_cells(const std::uint16_t* cells, std::int64_t n, std::int64_t tables, std::int64_t pitch,
-                 std::uint32_t* counters) {
-  count_in_tables(cells, n, tables, pitch, counters);
-}
+template void count_cells(const std::int32_t*, std::int64_t, std::int64_t, std::int64_t, std::uint16_t*);
+template void count_cells(const std::uint16_t*, std::int64_t, std::int64_t, std::int64_t, std::uint16_t*);
+template void count_cells(const std::int32_t*, std::int64_t, std::int64_t, std::int64_t, std::uint32_t*);
+template void count_cells(const std::uint16_t*, std::int64_t, std::int64_t, std::int64_t, std::uint32_t*);
 
 std::int64_t count_cells(const std::int32_t* cells, std::int64_t n, std::int64_t tables, std::int64_t pitch,
                          std::uint8_t* counters, std::int32_t* overflowed) {

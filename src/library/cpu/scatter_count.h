@@ -78,15 +78,9 @@ struct CountTables {
 };
 
 /// Cells are counted in tables of `pitch` counters, those next to each other in different tables: 1, 2 or 4.
-void count_cells(const std::int32_t* cells, std::int64_t n, std::int64_t tables, std::int64_t pitch,
-                 std::uint16_t* counters);
-void count_cells(const std::uint16_t* cells, std::int64_t n, std::int64_t tables, std::int64_t pitch,
-                 std::uint16_t* counters);
-void count_cells(const std::int32_t* cells, std::int64_t n, std::int64_t tables, std::int64_t pitch,
-                 std::uint32_t* counters);
-void count_cells(const std::uint16_t* cells, std::int64_t n, std::int64_t tables, std::int64_t pitch,
-                 std::uint32_t* counters);
-/// The same. Cells whose counter begins again at 0 are listed, at most n; returns how many.
+template <class Cell, class Counter>  // std::int32_t or std::uint16_t; std::uint16_t or std::uint32_t
+void count_cells(const Cell* cells, std::int64_t n, std::int64_t tables, std::int64_t pitch,
+                 Counter* counters);
 std::int64_t count_cells(const std::int32_t* cells, std::int64_t n, std::int64_t tables, std::int64_t pitch,
                          std::uint8_t* counters, std::int32_t* overflowed);
 
