@@ -28,6 +28,7 @@
 #include <optional>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 namespace kiln::engine {
@@ -122,6 +123,9 @@ class PlanMaker {
   void reuse();
   /// A region's results get memory of their own. False: they had.
   bool drop_reuse(const plan::Region& r);
+  /// Nodes of the graph as it was recorded that stay pending, and what they are made of: transforms may have
+  /// left nothing of them, or made them of less.
+  std::unordered_set<NodeId> read_later() const;
   /// Recorded nodes that somebody may read later, as nodes of the graph.
   std::vector<NodeId> wanted_nodes() const;
   /// Whether a step reads an argument after it was overwritten, or while it is at other points.

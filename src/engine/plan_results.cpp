@@ -5,6 +5,8 @@
 #include "support/check.h"
 
 #include <algorithm>
+#include <unordered_map>
+#include <unordered_set>
 
 namespace kiln::engine {
 namespace {
@@ -38,13 +40,34 @@ void PlanMaker::store_pinning_nodes() {
 
 void PlanMaker::donate() {
   if (donatable_.empty()) return;
+  const std::unordered_set<NodeId> later = read_later();
   std::vector<NodeId> leaves;
-  for (NodeId leaf : donatable_)
-    if (const NodeId id = t_.now[leaf]; id != ir::kNoNode && g_[id].op == ir::Op::leaf) leaves.push_back(id);
+  for (const NodeId leaf : donatable_)
+    if (const NodeId id = t_.now[leaf];
+        !later.contains(leaf) && id != ir::kNoNode && g_[id].op == ir::Op::leaf)
+      leaves.push_back(id);
   donations_ = plan::donate(t_.graph, leaves, wanted_nodes());
   if (donations_.now.empty()) return;
   for (NodeId& id : t_.now)
     if (id != ir::kNoNode) id = donations_.now[id];
+}
+
+std::unordered_set<NodeId> PlanMaker::read_later() const {
+  std::vector<bool> root(g_.size()), stored(ids_.size()), read(ids_.size());
+  for (const NodeId id : g_.roots) root[id] = true;
+  for (std::uint32_t i = 0; i < ids_.size(); ++i) {
+    const NodeId id = t_.now[ids_[i]];
+    stored[i] = id != ir::kNoNode && root[id] && may_publish(i);
+    read[i] = wanted_[i] && !stored[i];
+  }
+  std::unordered_set<NodeId> later;
+  for (std::size_t i = ids_.size(); i-- > 0;) {
+    if (!read[i]) continue;
+    later.insert(ids_[i]);
+    for (const std::uint32_t in : recorded_[i].operands)
+      if (!stored[in]) read[in] = true;
+  }
+  return later;
 }
 
 std::vector<NodeId> PlanMaker::wanted_nodes() const {
@@ -57,10 +80,11 @@ std::vector<NodeId> PlanMaker::wanted_nodes() const {
 void PlanMaker::reuse() {
   reused_.clear();
   if (!reuses_ || walk_.reusable.empty()) return;
+  const std::unordered_set<NodeId> later = read_later();
   std::vector<NodeId> leaves;
   for (const std::uint32_t position : walk_.reusable) {
     const NodeId id = t_.now[ids_[position]];
-    if (id == ir::kNoNode || g_[id].op != ir::Op::leaf) continue;
+    if (later.contains(ids_[position]) || id == ir::kNoNode || g_[id].op != ir::Op::leaf) continue;
     if (std::ranges::find(donations_.args, static_cast<std::uint32_t>(g_[id].arg)) == donations_.args.end())
       leaves.push_back(id);
   }
@@ -144,7 +168,7 @@ void PlanMaker::add_nearest(std::uint32_t pending, std::vector<bool>& visited) {
     const std::uint32_t i = stack.back();
     stack.pop_back();
     for (const std::uint32_t in : recorded_[i].operands) {
-      if (in == Walk::kNone || visited[in] || published_[in]) continue;
+      if (visited[in] || published_[in]) continue;
       visited[in] = true;
       const NodeId id = t_.now[ids_[in]];
       if (id == ir::kNoNode || g_[id].op == ir::Op::leaf || buffer_of_[id] < 0 || !may_publish(in) ||
@@ -169,18 +193,29 @@ std::vector<PlanMaker::Recorded> PlanMaker::recorded(const Walk& walk, const ir:
   for (std::uint32_t i = 0; i < ids.size(); ++i) position[ids[i]] = i;
   std::vector<int> cost(g.size(), kFewOperations + 1);
   std::vector<Recorded> out(walk.nodes.size());
+  std::unordered_map<NodeId, std::vector<NodeId>>
+      inner;  // by node without a position, of operations of several
+  std::vector<NodeId> in;
   for (NodeId id = 0; id < g.size(); ++id) {
     const ir::GraphNode& n = g[id];
     if (n.op == ir::Op::scalar || n.op == ir::Op::iota ||
         ((ir::is_elementwise(n.op) || ir::is_view(n.op)) && !ir::is_random(n.op)))
       cost[id] = 1;
-    for (const NodeId in : n.in) cost[id] += cost[in];
+    for (const NodeId x : n.in) cost[id] += cost[x];
     cost[id] = std::min(cost[id], kFewOperations + 1);
-    if (position[id] == Walk::kNone) continue;
+    in.clear();
+    for (const NodeId x : n.in)
+      if (position[x] != Walk::kNone)
+        in.push_back(position[x]);
+      else if (const auto of = inner.find(x); of != inner.end())
+        in.insert(in.end(), of->second.begin(), of->second.end());
+    if (position[id] == Walk::kNone) {
+      if (!in.empty()) inner.emplace(id, in);
+      continue;
+    }
     Recorded& r = out[position[id]];
     r.cheap = cost[id] <= kFewOperations;
-    r.operands = n.in;
-    for (std::uint32_t& in : r.operands) in = position[in];
+    r.operands.assign(in);
   }
   return out;
 }

@@ -20,16 +20,12 @@ bool is_update(Op op) { return op == Op::pad || op == Op::update_at; }
 class Donor {
  public:
   Donor(Graph& graph, std::span<const NodeId> leaves, std::span<const NodeId> wanted)
-      : g_(graph),
-        leaves_(leaves),
-        wanted_(wanted),
-        later_(read_later(graph, wanted)),
-        loops_(ir::find_loops(graph)) {}
+      : g_(graph), leaves_(leaves), wanted_(wanted), loops_(ir::find_loops(graph)) {}
 
   Donations run() {
     for (NodeId leaf : leaves_) {
       const NodeId update = update_of(leaf);
-      if (update == kNoNode || shows(leaf, update) || later_[leaf]) continue;
+      if (update == kNoNode || shows(leaf, update)) continue;
       const auto arg = static_cast<std::uint32_t>(g_[leaf].arg);
       if (g_[update].op == Op::scatter) {
         g_[update].arg = g_[leaf].arg;
@@ -154,24 +150,12 @@ class Donor {
 
   Graph& g_;
   std::span<const NodeId> leaves_, wanted_;
-  std::vector<bool> later_;
   ir::Loops loops_;
   std::unordered_map<NodeId, Box> boxes_;  // by update
   Donations out_;
 };
 
 }  // namespace
-
-std::vector<bool> read_later(const Graph& graph, std::span<const NodeId> wanted) {
-  std::vector<bool> root(graph.size()), read(graph.size());
-  for (const NodeId id : graph.roots) root[id] = true;
-  for (const NodeId id : wanted) read[id] = !root[id];
-  for (NodeId id = graph.size(); id-- > 0;)
-    if (read[id])
-      for (const NodeId in : graph[id].in)
-        if (!root[in]) read[in] = true;
-  return read;
-}
 
 Donations donate(Graph& graph, std::span<const NodeId> leaves, std::span<const NodeId> wanted) {
   return Donor(graph, leaves, wanted).run();

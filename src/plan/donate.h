@@ -22,18 +22,14 @@ namespace kiln::plan {
 /// Bytes that a donation must save: below them the step that it adds costs more. Tests set it.
 inline std::atomic<std::int64_t> donated_bytes{4096};
 
-/// By node: whether a value that stays pending is made of it, other than through values that are stored now.
-/// `wanted` as for donate().
-std::vector<bool> read_later(const Graph& graph, std::span<const NodeId> wanted);
-
 struct Donations {
   std::unordered_map<NodeId, Placement> placements;  // of the nodes of boxes
   std::vector<std::uint32_t> args;                   // arguments that are overwritten
   std::vector<NodeId> now;                           // of the node ids before; empty: nothing was donated
 };
 
-/// Pre: `leaves` show memory that belongs to the evaluation alone; `wanted` are nodes whose values somebody
-/// may ask for later. Post: topological, roots renumbered.
+/// Pre: `leaves` show memory that belongs to the evaluation alone, and no value that stays pending is made of
+/// them; `wanted` are nodes whose values somebody may ask for later. Post: topological, roots renumbered.
 Donations donate(Graph& graph, std::span<const NodeId> leaves, std::span<const NodeId> wanted);
 
 }  // namespace kiln::plan

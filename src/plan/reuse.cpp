@@ -1,7 +1,6 @@
 #include "plan/reuse.h"
 
 #include "ir/layout.h"
-#include "plan/donate.h"
 #include "plan/fuse.h"
 
 #include <algorithm>
@@ -43,11 +42,8 @@ class Reuse {
   }
 
  private:
-  /// Somebody is handed their memory, or computes with them later.
+  /// Somebody is handed their memory.
   void drop_leaves_that_stay() {
-    const std::vector<bool> later = read_later(g_, wanted_);
-    for (NodeId id = 0; id < g_.size(); ++id)
-      if (leaf_[id] && later[id]) leaf_[id] = false;
     for (const auto list : {std::span<const NodeId>(g_.roots), wanted_})
       for (const NodeId id : list)
         if (const NodeId base = resolve_alias(g_, id).base; base != ir::kNoNode) leaf_[base] = false;

@@ -31,11 +31,11 @@ inline std::int64_t least_reused_bytes(Device device) {
 }
 
 /// Moves regions of maps whose results take the memory of arguments behind all others, and returns the places
-/// of these results. `leaves`: row-major, aligned like results, and the evaluation's own. `wanted`: as for
-/// donate(). `epilogues`: so may maps behind a product (schedule::Target::epilogues), but in the memory of
-/// its operands. Post: regions are in an order in which they can run; whoever else reads such a leaf runs
-/// before. That a region reads a leaf at the points alone that it writes is found by the lowering
-/// (lower::Lowered::overlaps).
+/// of these results. `leaves`: row-major, aligned like results, the evaluation's own, and of no value that
+/// stays pending. `wanted`: as for donate(). `epilogues`: so may maps behind a product
+/// (schedule::Target::epilogues), but in the memory of its operands. Post: regions are in an order in which
+/// they can run; whoever else reads such a leaf runs before. That a region reads a leaf at the points alone
+/// that it writes is found by the lowering (lower::Lowered::overlaps).
 std::unordered_map<NodeId, Placement> reuse(const Graph& graph, Regions& regions,
                                             std::span<const NodeId> leaves, std::span<const NodeId> wanted,
                                             bool epilogues);

@@ -107,6 +107,18 @@ TEST_F(Donate, WhatIsPendingOnTheOldValueIsComputedFromIt) {
   }
 }
 
+/// Of the pending part nothing is left where the mean of its copies is a sum of elements of x.
+TEST_F(Donate, APendingValueThatTransformsDropIsComputedFromTheOldValue) {
+  Tensor x = fresh().eval();
+  const Tensor part = x(range(14, 15), range(1, 2)).reshape({1});
+  const Tensor means = mean(stack({part, part}, 1) * 1.5, 1);
+  x(range(14, 16), range(0, 8)) = -5;
+  eval({means, x});
+  EXPECT_EQ(part.item<float>(), was(14, 1));
+  EXPECT_EQ(means.item<float>(), was(14, 1) * 1.5f);
+  EXPECT_EQ(x(14, 1).item<float>(), -5);
+}
+
 TEST_F(Donate, ABodyMadeOfTheOldValue) {
   for (int k = 0; k < 3; ++k) {
     Tensor x = fresh().eval();

@@ -87,6 +87,24 @@ TEST_F(Reuse, WhoHoldsTheOldValueKeepsIt) {
 }
 
 /// Of values asked for together, some read the old value at other points, or in other kernels.
+/// Of the pending part nothing is left where the mean of its copies is a sum of elements of x.
+TEST_F(Reuse, APendingValueThatTransformsDropKeepsWhatItIsMadeOf) {
+  for (const bool both : {false, true}) {
+    Tensor x = fresh();
+    const Tensor part = x(range(14, 15), range(1, 2)).reshape({1});
+    const Tensor means = mean(stack({part, part}, 1) * 1.5, 1);
+    Tensor y = sign(x);
+    x = {};
+    if (both)
+      eval({means, y});
+    else
+      y.eval();
+    EXPECT_EQ(part.item<float>(), was(14, 1)) << both;
+    EXPECT_EQ(means.item<float>(), was(14, 1) * 1.5f) << both;
+    EXPECT_EQ(y(14, 1).item<float>(), 1.0f) << both;
+  }
+}
+
 TEST_F(Reuse, OtherReadersOfTheOldValueComeFirst) {
   for (const bool first : {true, false}) {
     Tensor x = fresh();
