@@ -44,11 +44,12 @@ inline std::vector<std::string> sources(const ir::GraphBuilder& b, int instances
   return out;
 }
 
-/// … which NVRTC accepts for every architecture that it knows.
-inline void compiles(const std::vector<std::string>& list) {
+/// … which NVRTC accepts for every architecture that it knows, of these.
+inline void compiles(const std::vector<std::string>& list,
+                     const std::vector<int>& architectures = testing::kCudaArchitectures) {
   if (!cuda::nvrtc().available) GTEST_SKIP() << cuda::nvrtc().reason;
   for (const std::string& source : list)
-    for (int number : testing::kCudaArchitectures)
+    for (int number : architectures)
       if (std::ranges::count(cuda::nvrtc().architectures, number) != 0)
         EXPECT_NO_THROW(cuda::compile(source, "kiln_test", {number / 10, number % 10})) << source;
 }
