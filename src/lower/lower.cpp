@@ -100,6 +100,21 @@ void RegionLowering::note_reductions() {
   }
 }
 
+/// Where nothing is divided along vectors, what quotients along them may be tells no kernels apart.
+void RegionLowering::forget_quotients() {
+  std::vector<bool> is_lane(k_.n_vars), varies(k_.pool.size());
+  for (const LoopDecl& l : k_.loops)
+    if (l.kind == LoopKind::Vector) is_lane[l.var] = true;
+  for (kernel::ExprId e = 0; e < k_.pool.size(); ++e) {
+    const kernel::ExprNode& n = k_.pool[e];
+    varies[e] = n.prim == Prim::Var && is_lane[n.imm];
+    kernel::each_operand(n, [&](kernel::ExprId o) { varies[e] = varies[e] || varies[o]; });
+    if (n.prim == Prim::IndexDiv && varies[e]) return;
+  }
+  for (LoopDecl& l : k_.loops)
+    if (l.kind == LoopKind::Vector) l.again = false;
+}
+
 /// The kernel's totals, and the figures that the launch decides threading by.
 void RegionLowering::complete() {
   k_.n_params = static_cast<std::uint32_t>(out_.params.size());
@@ -111,6 +126,7 @@ void RegionLowering::complete() {
         return regions_.placements.contains(o.node);  // an argument's memory, which the kernel may read
       }))
     end_early(k_, out_.params);
+  if (target_.gpu) forget_quotients();
   note_reductions();
   out_.origins = std::move(origins_);
   double points = 1;

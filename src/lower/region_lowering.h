@@ -121,6 +121,7 @@ class RegionLowering : private Roles {
   void begin();
   void build_loops();
   void note_reductions();
+  void forget_quotients();
   void complete();
 
   // Facts.
