@@ -44,6 +44,10 @@ Value* FunctionEmitter::scalar(ExprId e) {
       if (id == e) return bit;
   if (n.prim == Prim::Running) return accs_[n.imm].running;
   if (n.prim == Prim::Before) return accs_[n.imm].before;
+  if (const auto range = index_range(n)) {
+    Value *at = scalar(range->first), *end = scalar(range->second);
+    return place(at_.depth_of(e), e, scalar_, [&] { return b_.CreateICmpULT(at, end); });
+  }
   // Operands first: each is placed at its own depth.
   Value* in[3] = {};
   int i = 0;
@@ -65,6 +69,18 @@ Value* FunctionEmitter::scalar(ExprId e) {
                           in[2]);
     }
   });
+}
+
+/// x and an end, not below 0, of a condition that says 0 <= x and x < end: one comparison of numbers without
+/// a sign.
+std::optional<std::pair<ExprId, ExprId>> FunctionEmitter::index_range(const ExprNode& n) {
+  if (n.prim != Prim::And) return std::nullopt;
+  const ExprNode low = pool_[n.a], high = pool_[n.b];
+  if (low.prim != Prim::Le || high.prim != Prim::Lt || low.b != high.a) return std::nullopt;
+  const ExprNode zero = pool_[low.a];
+  if (zero.prim != Prim::Const || zero.type != DType::Int64 || zero.imm != 0) return std::nullopt;
+  const E end{&pool_, high.b};
+  return std::pair(high.a, kernel::max(end, end.lit(DType::Int64, 0)).id);
 }
 
 /// The same value in primitives that have instructions, or kNoExpr when `n` has one.

@@ -311,6 +311,7 @@ class FunctionEmitter {
   }
   Value* scalar(ExprId e);
   ExprId spelled_out(const ExprNode& n);
+  std::optional<std::pair<ExprId, ExprId>> index_range(const ExprNode& n);
   Value* compare_lanes(ExprId e, const ExprNode& n);
   Value* vector(ExprId e);
   Value* divide_by_known(ExprId e, const ExprNode& n);
@@ -367,9 +368,10 @@ class FunctionEmitter {
                 bool written = false);
   void prefetch_line(Value* at, bool near, bool written);
   int depth_of_jump(ExprId index);
+  bool is_short(const LoopDecl& l);
   Value* scalar_part(ExprId condition);
-  bool prefetch_jump(const ExprNode& n);
-  bool prefetch_jump(const ExprNode& n, const LaneSplit& split, const Window& w);
+  void prefetch_jump(const ExprNode& n);
+  void prefetch_jump(const ExprNode& n, const LaneSplit& split, const Window& w);
   Value* later_jump(const ExprNode& n, ExprId index, Value* first);
   void prefetch_later(const ExprNode& n, Value* base, bool backwards);
   Value* reversed(Value* v);

@@ -54,6 +54,25 @@ Value* FunctionEmitter::scalar_part(ExprId condition) {
   return combine(first, scalar_part(n.b));
 }
 
+/// Whether so many iterations of a loop inside the Vector loop fit into the processor at a time that it reads
+/// far enough ahead by itself, sooner than it makes more indices to ask for: the body stores elements as they
+/// are, or nearly so.
+bool FunctionEmitter::is_short(const LoopDecl& l) {
+  constexpr int kMostWork = 4, kHalfCast = 8;  // instructions of a vector
+  int work = 0;
+  const auto add = [&](const auto& self, ExprId e) -> void {
+    const ExprNode n = pool_[e];
+    if (n.prim == Prim::Load || !at_.varying(e) || work > kMostWork) return;
+    work += n.prim == Prim::Cast && (is_half(n.type) || is_half(pool_[n.a].type)) ? kHalfCast : 1;
+    each_operand(n, [&](ExprId o) { self(self, o); });
+  };
+  for (const Stmt& s : l.body) {
+    if (s.kind != Stmt::Kind::Store) return false;
+    add(add, s.value);
+  }
+  return work <= kMostWork;
+}
+
 /// Where a load with an index, or `first` elements behind it (null: at it), reads some iterations later of
 /// the loop that reads its place from memory: no hardware foresees it, and few iterations of a body fit into
 /// the processor at a time. Null: there is no such loop.
@@ -64,6 +83,7 @@ Value* FunctionEmitter::later_jump(const ExprNode& n, ExprId index, Value* first
   const std::size_t depth_of_loop = static_cast<std::size_t>(d);
   const LoopDecl& l = *scopes_[depth_of_loop].loop;
   if (l.kind != LoopKind::Grid && l.kind != LoopKind::Serial) return nullptr;
+  if (d > at_.lanes_depth() && is_short(l)) return nullptr;
   Value* const here = scopes_[depth_of_loop].index;
   Value* const end = l.kind == LoopKind::Grid ? static_cast<Value*>(fn_->getArg(2)) : scalar(l.extent);
   Value *ahead = b_.getInt64(kRowsAhead), *later = nullptr;
@@ -94,22 +114,21 @@ Value* FunctionEmitter::later_jump(const ExprNode& n, ExprId index, Value* first
   return at;
 }
 
-/// Asks for what a load of adjacent elements reads some iterations later. False: nothing says where.
-bool FunctionEmitter::prefetch_jump(const ExprNode& n) {
+/// Asks for what a load of adjacent elements reads some iterations later, if something says where.
+void FunctionEmitter::prefetch_jump(const ExprNode& n) {
   Value* at = later_jump(n, n.a, nullptr);
-  if (!at) return false;
+  if (!at) return;
   prefetch_line(at, true, false);
   const std::int64_t bytes = lanes_ * size_of(n.type);
   if (bytes >= kLineBytes / 2)
     prefetch_line(b_.CreateConstGEP1_64(b_.getInt8Ty(), at, static_cast<std::uint64_t>(bytes - 1)), true,
                   false);
-  return true;
 }
 
 /// The same of a window, whose elements may lie further apart than lanes do; of less, what is beside it, too.
-bool FunctionEmitter::prefetch_jump(const ExprNode& n, const LaneSplit& split, const Window& w) {
+void FunctionEmitter::prefetch_jump(const ExprNode& n, const LaneSplit& split, const Window& w) {
   Value* at = later_jump(n, split.base.id, w.least);
-  if (!at) return false;
+  if (!at) return;
   const auto number = [&](std::int64_t x) { return b_.getInt64(static_cast<std::uint64_t>(x)); };
   const std::int64_t bytes = lanes_ * size_of(n.type);
   Value* last = b_.CreateBinaryIntrinsic(llvm::Intrinsic::smax, w.width, number(bytes - 1));
@@ -117,13 +136,16 @@ bool FunctionEmitter::prefetch_jump(const ExprNode& n, const LaneSplit& split, c
     prefetch_line(b_.CreateConstGEP1_64(b_.getInt8Ty(), at, static_cast<std::uint64_t>(line)), true, false);
   for (Value* behind : {b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, last, number(bytes)), last})
     prefetch_line(b_.CreateGEP(b_.getInt8Ty(), at, behind), true, false);
-  return true;
 }
 
 /// What a load of adjacent elements at `base` wants ahead, if anything.
 void FunctionEmitter::prefetch_later(const ExprNode& n, Value* base, bool backwards) {
   const BufferDecl& d = k_.buffers[n.imm];
-  if (d.stream && !prefetch_jump(n)) prefetch(base, lanes_ * size_of(n.type), d.ahead_param, backwards);
+  if (!d.stream) return;
+  if (d.ahead_param < 0 && depth_of_jump(n.a) > 0)
+    prefetch_jump(n);
+  else
+    prefetch(base, lanes_ * size_of(n.type), d.ahead_param, backwards);
 }
 
 }  // namespace kiln::codegen
