@@ -22,11 +22,11 @@ int RegionLowering::axis_folded() const {
   if (target_.strict || phases_ == 0 || !scans_.empty() || !p_.loops.empty() || p_.nest ||
       p_.places.size() > 2)
     return -1;
-  for (const Reduction& r : reductions_)
-    if (has_position(op_of(r))) return -1;
   int at = last_group() - 1;
   while (at >= 0 && !groups_[static_cast<std::size_t>(at)].reduced) --at;
   if (at < 0 || (target_.gpu && !columns_in_groups(at + 1))) return -1;
+  for (const Reduction& r : reductions_)
+    if (has_position(op_of(r)) && !has_turns_as_positions(at)) return -1;
   const auto runs_on = [&](const Index& index) {
     if (index.coef(groups_.back().last) != 1) return false;
     for (auto g = static_cast<std::size_t>(at); g + 1 < groups_.size(); ++g)
@@ -51,6 +51,12 @@ int RegionLowering::axis_folded() const {
   return any ? at : -1;
 }
 
+/// Whether the position of a lane's element follows from the turn that reads it.
+bool RegionLowering::has_turns_as_positions(int folded) const {
+  const auto reduced = std::ranges::count_if(groups_, [](const Group& g) { return g.reduced; });
+  return !target_.gpu && reduced == 1 && !groups_[static_cast<std::size_t>(folded)].from_end;
+}
+
 /// Sets a group's coordinate, of the folded one to that of the lane in turn `at`.
 void RegionLowering::place_lane(int group, E at) {
   const bool from_end = groups_[static_cast<std::size_t>(group)].from_end;
@@ -58,6 +64,7 @@ void RegionLowering::place_lane(int group, E at) {
   if (!fold_rows_ || group != s_.lane_axis - 1) return;
   const E first = fold_first_ + at * size(kFold, s_.fold);
   axis_[static_cast<std::size_t>(group)] = first + fold_row_;
+  fold_turn_ = at;
   position_ = first * size(kFoldRun, product(folded_groups(true, true))) + lane_;
 }
 
@@ -86,12 +93,13 @@ Stmt RegionLowering::fold_loop(E lanes, const Fill& fill) {
   return lane_loop({konst(0), lanes}, along, fill);
 }
 
-/// Whether the points of the folded group are gone through in blocks. Not those of a logsumexp: what its
-/// blocks come to takes long to combine.
+/// Whether the points of the folded group are gone through in blocks. Not those of a logsumexp or of
+/// positions: what their blocks come to takes long to combine.
 bool RegionLowering::folds_in_blocks() const {
   return s_.fold > 0 && s_.block > 0 &&
-         std::none_of(reductions_.begin(), reductions_.end(),
-                      [&](const Reduction& r) { return ir::info(op_of(r)).fold == ir::Fold::LogAddExp; });
+         std::none_of(reductions_.begin(), reductions_.end(), [&](const Reduction& r) {
+           return ir::info(op_of(r)).fold == ir::Fold::LogAddExp || has_position(op_of(r));
+         });
 }
 
 /// Reduces, or maps, the points [first, first + count) of the folded group: first all lanes, as often as
@@ -111,6 +119,10 @@ void RegionLowering::fold_phase(Body& into, E first, E count, const std::optiona
       forget();
       for (const Reduction& r : reductions_) {
         if (!runs_here(r)) continue;
+        if (has_position(op_of(r))) {
+          keep_position(inside, r, begin);
+          continue;
+        }
         const DType type = k_.buffers[r.of_lane].dtype;
         const E total = kernel::cast(total_of(r), type), before = load(r.of_lane, type, lane_);
         inside.push_back(store(r.of_lane, lane_, kernel::merge(k_, acc_decl(op_of(r), type), total, before)));
@@ -133,10 +145,59 @@ void RegionLowering::fold_phase(Body& into, E first, E count, const std::optiona
   LoopDecl part;
   part.var = new_var();
   part.extent = konst(2).id;
-  const E rest = var(part.var) == konst(1);
-  in_blocks(part.body, kernel::select(rest, (count - covered) * run, all),
+  const E rest = var(part.var) == konst(1),
+          full = has_positions() ? all * kernel::min(whole, konst(1)) : all;  // no lane without a turn
+  in_blocks(part.body, kernel::select(rest, (count - covered) * run, full),
             kernel::select(rest, first + covered, first), kernel::select(rest, konst(1), whole));
   into.push_back(loop(std::move(part)));
+}
+
+bool RegionLowering::has_positions() const {
+  return std::ranges::any_of(reductions_, [&](const Reduction& r) { return has_position(op_of(r)); });
+}
+
+/// The reduced operand where a position says, in a loop on lanes.
+E RegionLowering::lane_value_at(const Reduction& r, E position) {
+  const E place = std::exchange(position_, E{});
+  const E value = value_at_position(r, position);
+  position_ = place;
+  return value;
+}
+
+/// Stores where the lane's best is, of what it had before and what its turns from the point `begin` on have.
+/// Positions ascend, so the first of equals stays; a NaN beats everything but an earlier NaN.
+void RegionLowering::keep_position(Body& body, const Reduction& r, E begin) {
+  const E turn = acc_value(r.acc, DType::Int64), before = load(r.of_lane, DType::Int64, lane_),
+          found = begin + turn * size(kFold, s_.fold) + fold_row_, old = lane_value_at(r, before),
+          fresh = lane_value_at(r, found);
+  const E worse = k_.accs[r.acc].monoid == Monoid::ArgMax ? fresh <= old : old <= fresh;
+  const E better = is_float(old.type()) ? ~worse & (old == old) : ~worse;
+  body.push_back(store(r.of_lane, lane_, kernel::select(better, found, before)));
+}
+
+/// The position of a point from those of its lanes, which do not ascend: the best value, then the first
+/// position that has it.
+E RegionLowering::combine_positions(Body& body, const Reduction& r) {
+  const auto over_lanes = [&](AccDecl decl, const auto& value) {
+    LoopDecl points;
+    points.var = new_var();
+    points.extent = size(kFold, s_.fold).id;
+    const E at = var(points.var) * size(kFoldRun, product(folded_groups(true, true))) +
+                 place_among(folded_groups(true, true));
+    const std::uint32_t acc = new_acc(decl);
+    points.accs.push_back(acc);
+    points.body.push_back(combine(acc, value(load(r.of_lane, DType::Int64, at))));
+    body.push_back(loop(std::move(points)));
+    return acc_value(acc, decl.type);
+  };
+  const AccDecl best = k_.accs[r.acc];
+  const E top = over_lanes({best.monoid == Monoid::ArgMax ? Monoid::Max : Monoid::Min, best.type},
+                           [&](E at) { return lane_value_at(r, at); });
+  return over_lanes({Monoid::Min, DType::Int64}, [&](E at) {
+    const E x = kernel::cast(lane_value_at(r, at), best.type);
+    const E has = is_float(best.type) ? (x == top) | (x != x) : x == top;
+    return kernel::select(has, at, extent(s_.lane_axis - 1));
+  });
 }
 
 /// What the lanes' values are combined by: sums in Float64, since they may be many.
@@ -180,12 +241,16 @@ void RegionLowering::combine_lanes(Body& into) {
     std::vector<std::pair<const Reduction*, E>> totals;
     for (const Reduction& r : reductions_) {
       if (!runs_here(r)) continue;
+      if (has_position(op_of(r))) {
+        totals.emplace_back(&r, combine_positions(body, r));
+        continue;
+      }
       const std::uint32_t acc = new_acc(combined_decl(r));
       nest.front().accs.push_back(acc);
       nest.back().body.push_back(combine(acc, load(r.of_lane, lane_type(r), at)));
       totals.emplace_back(&r, kernel::cast(acc_value(acc, k_.accs[acc].type), value_type(r)));
     }
-    body.push_back(loop(fold(std::move(nest))));
+    if (!nest.back().body.empty()) body.push_back(loop(fold(std::move(nest))));
     for (const auto& [r, total] : totals) body.push_back(store(r->of_point, lane_, total));
   }));
   if (phase_ == phases_ - 1 && !stores_later_) return;
@@ -269,7 +334,11 @@ void RegionLowering::build_folded() {
     if (reduces)
       grid.body.push_back(fold_loop(size(kFoldLanes, lanes), [&](Body& body) {
         for (const Reduction& r : reductions_)
-          if (runs_here(r))
+          if (has_position(op_of(r)) && runs_here(r))  // of its first element, or of another if there is none
+            body.push_back(
+                store(r.of_lane, lane_,
+                      first + kernel::min(axis_[static_cast<std::size_t>(folded)], count - konst(1))));
+          else if (runs_here(r))
             body.push_back(
                 store(r.of_lane, lane_, identity_of(acc_decl(op_of(r), k_.buffers[r.of_lane].dtype))));
       }));

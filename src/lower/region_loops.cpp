@@ -328,7 +328,8 @@ void RegionLowering::phase_body(Body& body) {
     if (!runs_here(r)) continue;
     Stmt update{Stmt::Kind::Update, r.acc};
     update.value = compared(r, operand(p_.entries[r.entry], 0)).id;
-    if (has_position(op_of(r))) update.index = to_expr(p_.entries[r.entry].index, r.entry).id;
+    if (has_position(op_of(r)))
+      update.index = fold_rows_ ? fold_turn_.id : to_expr(p_.entries[r.entry].index, r.entry).id;
     body.push_back(update);
   }
   if (row_place_ >= 0) across_rows(body);

@@ -371,6 +371,11 @@ class RegionLowering : private Roles {
   void turn_operands(Body& into, const Range& slabs);
   void turn_results(Body& into, const Range& slabs, const Pulled::Output& o, std::uint32_t tile);
   int axis_folded() const;
+  bool has_turns_as_positions(int folded) const;
+  bool has_positions() const;
+  E lane_value_at(const Reduction& r, E position);
+  void keep_position(Body& body, const Reduction& r, E begin);
+  E combine_positions(Body& body, const Reduction& r);
   bool folds_in_blocks() const;
   void place_lane(int group, E at);
   std::vector<int> folded_groups(bool kept, bool reduced) const;
@@ -545,19 +550,20 @@ class RegionLowering : private Roles {
     bool rows = false;         // outputs of rows, or the others
     std::uint64_t phases = 0;  // bit set
   };
-  Storing storing_;                      // which outputs are stored in this environment
-  std::vector<E> axis_;                  // per group: its coordinate
-  E lane_;                               // the variable of the loop on lanes
-  E position_;                           // position along the axes that share the lanes, if several do
-  std::vector<int> along_;               // those
-  E fold_first_, fold_rows_, fold_row_;  // Folded: the first point on lanes, times that the lanes are used,
-                                         // and the lane's point among these
-  bool at_points_ = false;               // Folded: lanes are kept points
-  bool stores_later_ = false;            // Folded: whole outputs are made of the last reductions
-  bool placed_together_ = false;         // they are those of a loop over reduced axes
-  E tile_first_, strip_first_;           // Columns with a tile of results: its first row and column, …
-  E strip_step_;                         // … and the columns to its next strip
-  std::int64_t strip_row_ = -1;          // Rows, a map by strips: the row at hand, behind tile_first_
+  Storing storing_;         // which outputs are stored in this environment
+  std::vector<E> axis_;     // per group: its coordinate
+  E lane_;                  // the variable of the loop on lanes
+  E position_;              // position along the axes that share the lanes, if several do
+  std::vector<int> along_;  // those
+  // Folded: the first point on lanes, times that the lanes are used, the lane's point among these, and the
+  // turn
+  E fold_first_, fold_rows_, fold_row_, fold_turn_;
+  bool at_points_ = false;        // Folded: lanes are kept points
+  bool stores_later_ = false;     // Folded: whole outputs are made of the last reductions
+  bool placed_together_ = false;  // they are those of a loop over reduced axes
+  E tile_first_, strip_first_;    // Columns with a tile of results: its first row and column, …
+  E strip_step_;                  // … and the columns to its next strip
+  std::int64_t strip_row_ = -1;   // Rows, a map by strips: the row at hand, behind tile_first_
   std::vector<std::vector<std::uint32_t>>
       tile_accs_;              // of each row of the tile: the accumulators of the reductions
   std::vector<bool> bounded_;  // accumulators that combine few values

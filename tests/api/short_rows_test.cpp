@@ -50,6 +50,37 @@ void expect_agreement(F f, const std::string& what, double tolerance = 0) {
 
 constexpr std::int64_t kLengths[] = {1, 3, 8, 15, 17, 24, 33, 64, 131};
 
+/// Several rows share a register, whose lanes find positions of their own.
+TEST(ShortRows, PositionsDownFewColumnsOfEveryDtype) {
+  for (int d = 0; d < kDTypeCount; ++d)
+    for (const std::int64_t columns : {2, 7})
+      for (const std::int64_t rows : {61, 4099}) {
+        const auto dtype = static_cast<DType>(d);
+        const Tensor x = numbers(dtype, {rows, columns}, true);
+        const auto what = cat(name(dtype), " (", rows, ", ", columns, ")");
+        expect_agreement([&] { return argmax(x, 0); }, "argmax of " + what);
+        expect_agreement([&] { return argmin(where(x == x, x, x), 0) + argmax(x, 0); }, "both of " + what);
+      }
+}
+
+TEST(ShortRows, PositionsDownManyRowsOfFewColumns) {
+  constexpr std::int64_t kRows = 400'003;  // in chunks, the last of them short
+  const Tensor row = arange(kRows, DType::Int64).reshape({kRows, 1}), column = arange(3, DType::Int64);
+  for (const DType dtype : {DType::Float16, DType::Float32, DType::Float64, DType::Int32})
+    for (const std::int64_t best : {std::int64_t{0}, std::int64_t{29}, kRows / 2, kRows - 1}) {
+      const auto what = cat(name(dtype), ", the best at ", best);
+      const Tensor tied = where(row < best, 1, 2) + column * 0;  // equal from `best` on
+      const Tensor x = tied.astype(dtype).eval();
+      expect_agreement([&] { return argmax(x, 0); }, what);
+      expect_agreement([&] { return argmin(0 - x * 3, 0); }, what + ", of a map");
+      expect_agreement([&] { return argmax(x, 0) + max(x, 0).astype(DType::Int64); },
+                       what + ", with the value");
+      if (!is_float(dtype)) continue;
+      const Tensor odd = where((row == best) & (column == 1), kNan, where(column == 2, -kInf, x)).eval();
+      expect_agreement([&] { return argmax(odd, 0); }, what + ", of a NaN");
+    }
+}
+
 TEST(ShortRows, ReductionsAndPositionsOfEveryDtype) {
   for (int d = 0; d < kDTypeCount; ++d) {
     const auto dtype = static_cast<DType>(d);
