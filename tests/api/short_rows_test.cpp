@@ -50,6 +50,18 @@ void expect_agreement(F f, const std::string& what, double tolerance = 0) {
 
 constexpr std::int64_t kLengths[] = {1, 3, 8, 15, 17, 24, 33, 64, 131};
 
+/// Tiles some of whose lines are shorter than a register.
+TEST(ShortRows, TransposedBesideLongAxes) {
+  for (const DType dtype : {DType::UInt8, DType::Float16, DType::Float32, DType::Float64})
+    for (const std::int64_t n : {2, 3, 7, 14, 15, 17})
+      for (const std::int64_t m : {9, 40}) {
+        const Tensor x = numbers(dtype, {2, 33, m, n}, true), y = numbers(dtype, {2, n, 33, m}, true);
+        const auto what = cat(name(dtype), " (", m, ", ", n, ")");
+        expect_agreement([&] { return permute_dims(x, {0, 3, 1, 2}) + y; }, what);
+        expect_agreement([&] { return permute_dims(x, {3, 2, 0, 1}) * 2; }, what + ", of rows turned too");
+      }
+}
+
 /// Several rows share a register, whose lanes find positions of their own.
 TEST(ShortRows, PositionsDownFewColumnsOfEveryDtype) {
   for (int d = 0; d < kDTypeCount; ++d)

@@ -98,7 +98,8 @@ class FunctionEmitter {
   std::vector<ExprId> waists_inside(const LoopDecl& l);
   void loop_in_stages(const LoopDecl& l, const std::vector<ExprId>& cuts);
   void loop_side_by_side(const LoopDecl& l);
-  void store_transposed(const Stmt& s, std::size_t serial_depth, const std::vector<Value*>& iterations);
+  void store_transposed(const Stmt& s, std::size_t serial_depth, const std::vector<Value*>& iterations,
+                        Value* length);
   void set_mask(Value* rest);
   Value* lanes_below(Value* count);
 

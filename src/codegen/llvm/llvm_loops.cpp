@@ -384,33 +384,49 @@ void FunctionEmitter::loop_from_line(const LoopDecl& l, ExprId index) {
 
 /// A loop whose iterations go side by side, each a line of a tile: as many lines are loaded, lanes along
 /// them, as make a piece across them that is stored at once. The last iterations and lanes are made again
-/// rather than masked: they store the same. Tiles smaller than that are written element by element.
+/// rather than masked: they store the same. Of lines that are shorter than that all lanes are loaded at once
+/// where there are registers of masks. Other small tiles are written element by element.
 void FunctionEmitter::loop_side_by_side(const LoopDecl& l) {
+  constexpr std::uint64_t kLeastShare = 8;  // of the lanes, that a short line has
   const LoopDecl& inner = k_.loops[l.body.front().target];
   Value *count = scalar(l.extent), *length = scalar(inner.extent);
   Value *together = b_.getInt64(l.rows), *lanes = b_.getInt64(inner.lanes);
-  Value* enough = b_.CreateAnd(b_.CreateICmpSGE(count, together), b_.CreateICmpSGE(length, lanes));
-  BasicBlock* pieces = BasicBlock::Create(c_, "pieces", fn_);
-  BasicBlock* elements = BasicBlock::Create(c_, "elements", fn_);
-  BasicBlock* after = BasicBlock::Create(c_, "after", fn_);
-  llvm::Instruction* branch = b_.CreateCondBr(enough, pieces, elements);
+  Value *many = b_.CreateICmpSGE(count, together), *whole = b_.CreateICmpSGE(length, lanes);
+  const auto block_named = [&](const char* name) { return BasicBlock::Create(c_, name, fn_); };
+  BasicBlock *pieces = block_named("pieces"), *elements = block_named("elements"),
+             *after = block_named("after");
+  BasicBlock* others = target_.avx512 ? block_named("others") : elements;
+  llvm::Instruction* branch = b_.CreateCondBr(b_.CreateAnd(many, whole), pieces, others);
+  const auto lines = [&](bool masked) {
+    counted(
+        l, b_.getInt64(0), count, together,
+        [&](Value* i) {
+          const std::size_t serial_depth = scopes_.size() - 1;
+          std::vector<Value*> iterations{capped(i, count, together)};
+          for (std::uint16_t u = 1; u < l.rows; ++u)
+            iterations.push_back(b_.CreateNSWAdd(iterations[0], b_.getInt64(u)));
+          set_lanes(inner.lanes);
+          counted(inner, b_.getInt64(0), length, lanes, [&](Value* lane) {
+            if (!masked) scopes_.back().index = capped(lane, length, lanes);
+            lane_body(inner, masked ? length : nullptr, false, [&] {
+              for (const Stmt& s : inner.body)
+                store_transposed(s, serial_depth, iterations, masked ? length : nullptr);
+            });
+          });
+        },
+        branch);
+    b_.CreateBr(after);
+  };
   b_.SetInsertPoint(pieces);
-  counted(
-      l, b_.getInt64(0), count, together,
-      [&](Value* i) {
-        const std::size_t serial_depth = scopes_.size() - 1;
-        std::vector<Value*> iterations{capped(i, count, together)};
-        for (std::uint16_t u = 1; u < l.rows; ++u)
-          iterations.push_back(b_.CreateNSWAdd(iterations[0], b_.getInt64(u)));
-        set_lanes(inner.lanes);
-        counted(inner, b_.getInt64(0), length, lanes, [&](Value* lane) {
-          scopes_.back().index = capped(lane, length, lanes);
-          for (const Stmt& s : inner.body) store_transposed(s, serial_depth, iterations);
-        });
-        lane_offsets_.clear();
-      },
-      branch);
-  b_.CreateBr(after);
+  lines(false);
+  if (others != elements) {
+    BasicBlock* shorter = block_named("short");
+    b_.SetInsertPoint(others);
+    Value* worth = b_.CreateICmpSGE(length, b_.getInt64(inner.lanes / kLeastShare));
+    b_.CreateCondBr(b_.CreateAnd(many, worth), shorter, elements);
+    b_.SetInsertPoint(shorter);
+    lines(true);
+  }
   b_.SetInsertPoint(elements);
   counted(l, b_.getInt64(0), count, b_.getInt64(1), [&](Value*) { block(l.body); }, branch);
   b_.CreateBr(after);

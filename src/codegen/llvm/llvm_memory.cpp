@@ -442,9 +442,10 @@ void FunctionEmitter::scatter(Value* v, Value* many, DType type) {
 }
 
 /// A store in several iterations of the loop around the lanes, whose elements are adjacent: 16 bytes of them
-/// at once.
+/// at once. `length`: of the lanes that are on; null: all are. What the others have goes where the last one
+/// is stored after them.
 void FunctionEmitter::store_transposed(const Stmt& s, std::size_t serial_depth,
-                                       const std::vector<Value*>& iterations) {
+                                       const std::vector<Value*>& iterations, Value* length) {
   const DType type = k_.buffers[s.target].dtype;
   const auto set_iteration = [&](Value* i) {
     forget(scopes_[serial_depth]);
@@ -464,13 +465,18 @@ void FunctionEmitter::store_transposed(const Stmt& s, std::size_t serial_depth,
   Value *first = scalar(s.index), *pitch = scalar(stride.id);
   llvm::Type* t = memory_type(c_, type);
   std::vector<Value*> begins{b_.CreateGEP(t, buffers_[s.target], first)};
-  while (begins.size() < static_cast<std::size_t>(lanes_))
-    begins.push_back(b_.CreateGEP(t, begins.back(), pitch));
+  Value* last = length ? b_.CreateGEP(t, begins[0], b_.CreateMul(b_.CreateSub(length, b_.getInt64(1)), pitch))
+                       : nullptr;
+  while (begins.size() < static_cast<std::size_t>(lanes_)) {
+    Value* next = b_.CreateGEP(t, begins.back(), pitch);
+    if (last) next = b_.CreateSelect(b_.CreateICmpSLT(b_.getInt64(begins.size()), length), next, last);
+    begins.push_back(next);
+  }
   const int piece = std::min({16 / static_cast<int>(size_of(type)), static_cast<int>(lines.size()), lanes_});
   for (std::size_t line = 0; line < lines.size(); line += static_cast<std::size_t>(piece)) {
     const auto begin = lines.begin() + static_cast<std::ptrdiff_t>(line);
     const std::vector<Value*> across = transposed({begin, begin + piece});
-    for (int lane = 0; lane < lanes_; ++lane) {
+    for (int lane = lanes_; lane-- > 0;) {
       Value* v =
           b_.CreateShuffleVector(across[static_cast<std::size_t>(lane % piece)],
                                  llvm::createSequentialMask(static_cast<unsigned>(lane / piece * piece),
