@@ -1,9 +1,11 @@
 // Random programs: the fused path, one kernel an operation, and the vm against the interpreter; in the strict
 // mode the same three against each other, to the bit.
 //
+// Of every third program the code is for an instruction set that may be lower than the host's.
 // KILN_TEST_FUZZ_SECONDS runs longer than the default, KILN_TEST_FUZZ_PROGRAMS so many programs however long
 // they take; KILN_TEST_FUZZ_SEED begins elsewhere; KILN_TEST_FUZZ_LOOPS=1 draws programs that are mostly made
 // of loops. A failure is shrunk and printed as C++. With KILN_DEVICE=cuda the programs run on the device.
+#include "codegen/on_target.h"
 #include "engine/plan.h"
 #include "engine/plan_variants.h"
 #include "modes.h"
@@ -116,8 +118,16 @@ std::int64_t caches_of(std::uint64_t seed) {
   return kBytes[seed % std::size(kBytes)];
 }
 
+/// The instruction set of a program's code: of every third program one that the host has, its own or a lower
+/// one.
+std::string target_of(std::uint64_t seed) {
+  static const std::vector<std::string> all = testing::cpu_targets();
+  return seed / 3 % 3 == 0 ? all[seed / 9 % all.size()] : config().cpu_target;
+}
+
 template <class Compare>
-void check(std::uint64_t seed, const char* name, Compare compare, Draws draws) {
+void check(std::uint64_t seed, const char* name, Compare compare, Draws draws, const std::string& target) {
+  const testing::ConfigScope on(target, config().mode);
   const test::Program p = draws(seed);
   engine::set_cache_bytes(caches_of(seed));
   const std::string what = compare(p);
@@ -130,8 +140,8 @@ void check(std::uint64_t seed, const char* name, Compare compare, Draws draws) {
     const std::string now = compare(q);
     return !now.empty() && (now.substr(0, 7) == "throws:") == (cause == "throws:");
   });
-  ADD_FAILURE() << "seed " << seed << ' ' << name << ", KILN_TEST_CACHES=" << caches_of(seed) << ": " << what
-                << "\nsmallest: " << compare(small) << "\n"
+  ADD_FAILURE() << "seed " << seed << ' ' << name << ", KILN_TEST_CACHES=" << caches_of(seed)
+                << ", KILN_CPU=" << target << ": " << what << "\nsmallest: " << compare(small) << "\n"
                 << test::to_cpp(small);
 }
 
@@ -212,7 +222,7 @@ void fuzz(const char* name, std::uint64_t seed, std::uint64_t seconds, Compare c
   const std::int64_t before = plan::reused_bytes.exchange(0);  // however small arguments are
   for (; more() && !::testing::Test::HasFatalFailure(); ++programs) {
     if (verbose) std::cerr << "seed " << seed + programs << "\n";
-    check(seed + programs, name, compare, draws);
+    check(seed + programs, name, compare, draws, target_of(seed + programs));
   }
   plan::reused_bytes = before;
   engine::set_cache_bytes(0);
@@ -241,14 +251,19 @@ std::string compare_positions(const test::Program& p) {
 TEST(Fuzz, ProgramsWhosePositionsVary) {
   // a predicate of which a part differs between lanes, and another changes in the loop inside; the load is
   // placed outside the loop that asks for it
-  check(895001323, "positions", compare_positions, test::random_program);
+  check(895001323, "positions", compare_positions, test::random_program, "");
   // a tensor turned around, whose buffer begins at a start
-  check(2918270012, "positions", compare_positions, test::random_program);
+  check(2918270012, "positions", compare_positions, test::random_program, "");
   fuzz("positions", number("KILN_TEST_FUZZ_SEED", 1) + 7000000, number("KILN_TEST_FUZZ_SECONDS", 20) / 2,
        compare_positions);
 }
 
 TEST(Fuzz, FusedProgramsEqualTheInterpreter) {
+  // whether any lane takes a part of a choice, asked in two loops of which neither is before the other
+  for (const std::string& target : testing::cpu_targets())
+    check(
+        73000837, "lazy", [](const test::Program& p) { return compare(p, testing::kEngines[0], true); },
+        test::random_program, target);
   fuzz(testing::kEngines[0], number("KILN_TEST_FUZZ_SEED", 1), number("KILN_TEST_FUZZ_SECONDS", 20));
 }
 

@@ -453,8 +453,12 @@ class FunctionEmitter {
   Reach reach_ = Reach::Unknown;
   llvm::Instruction* unknown_at_ = nullptr;  // before the loop of windows that are not known to fit
   bool examines_ = false;                    // an inner loop, of which nothing is emitted yet
-  std::vector<std::pair<ExprId, Value*>>
-      any_lane_;  // of the open Vector loop: conditions outside inner loops
+  struct AnyLane {
+    ExprId condition;
+    Value* bit;
+    std::size_t depth;  // of the inner loop before which the bit is found, and in which it stays
+  };
+  std::vector<AnyLane> any_lane_;  // of the open Vector loop: conditions outside inner loops
   // In the body without masks of a loop with guards, or in that of a loop inside a Vector loop:
   std::vector<Guard> guards_;
   std::vector<std::pair<ExprId, Value*>> uniform_;  // conditions that are equal on all lanes

@@ -79,6 +79,7 @@ void FunctionEmitter::open_scope(const LoopDecl& l, Value* index, llvm::Instruct
 void FunctionEmitter::close_scope(const LoopDecl& l) {
   forget(scopes_.back());
   scopes_.pop_back();
+  std::erase_if(any_lane_, [&](const AnyLane& known) { return known.depth >= scopes_.size(); });
   at_.close(l);
 }
 

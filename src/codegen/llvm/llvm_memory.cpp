@@ -53,12 +53,13 @@ Value* FunctionEmitter::any(Value* mask) {
 Value* FunctionEmitter::any_lane(ExprId predicate, Value* on) {
   const int d = predicate == kNoExpr ? depth() : at_.depth_of(predicate);
   if (on->getType() == b_.getInt1Ty() || d >= depth()) return any(on);
-  for (const auto& [id, value] : any_lane_)
-    if (id == predicate) return value;
+  for (const AnyLane& known : any_lane_)
+    if (known.condition == predicate) return known.bit;
+  const std::size_t loop = static_cast<std::size_t>(d) + 1;
   llvm::IRBuilder<>::InsertPointGuard guard(b_);
-  b_.SetInsertPoint(scopes_[static_cast<std::size_t>(d) + 1].preheader_end);
-  any_lane_.emplace_back(predicate, any(on));
-  return any_lane_.back().second;
+  b_.SetInsertPoint(scopes_[loop].preheader_end);
+  any_lane_.push_back({predicate, any(on), loop});
+  return any_lane_.back().bit;
 }
 
 /// The lanes that are on for code of scope d.
