@@ -4,6 +4,7 @@
 // looks ahead nothing runs beside the next one. So a loop whose body has a waist, a value that all that comes
 // later is made of, becomes two over a piece of its elements: one leaves the value in memory, the first
 // cache, and the other goes on from there. Their iterations are short, and several are under way at once.
+// Stages may be shorter with AVX-512: elsewhere each costs its masks, and its constants one by one.
 #include "codegen/llvm/llvm_function.h"
 
 #include <algorithm>
@@ -11,9 +12,12 @@
 namespace kiln::codegen {
 namespace {
 
-constexpr int kStage = 26;      // primitives of a stage, at least
-constexpr int kLeastLong = 60;  // … of a body in stages
-constexpr int kCall = 20;       // … that a function of Float64 counts for
+struct StageSizes {
+  int stage;       // primitives of a stage, at least
+  int least_long;  // … of a body in stages
+};
+constexpr StageSizes kStages{26, 60}, kStagesAvx512{15, 30};
+constexpr int kCall = 20;  // primitives that a function of Float64 counts for
 constexpr int kPieceBytes = 4096;
 
 int cost_of(const ExprNode& n) {
@@ -72,13 +76,14 @@ std::vector<ExprId> FunctionEmitter::waists(const LoopDecl& l) {
   const std::vector<ExprId> chain = chain_of(l, last_reader);
   int left = 0, stage = 0;
   for (const ExprId e : chain) left += cost_of(pool_[e]);
-  if (left < kLeastLong) return {};
+  const StageSizes sizes = target_.avx512 ? kStagesAvx512 : kStages;
+  if (left < sizes.least_long) return {};
   for (const ExprId e : chain) {
     alive.push_back(e);
     std::erase_if(alive, [&](ExprId v) { return last_reader[v] <= e; });
     stage += cost_of(pool_[e]);
     left -= cost_of(pool_[e]);
-    if (alive.size() != 1 || stage < kStage || left < kStage) continue;
+    if (alive.size() != 1 || stage < sizes.stage || left < sizes.stage) continue;
     const DType type = pool_[alive[0]].type;
     if (!is_float(type) || pool_[alive[0]].prim == Prim::Load) continue;
     if (!cuts.empty() && type != pool_[cuts[0]].type) continue;
