@@ -168,17 +168,27 @@ KILN_AVX512 inline void scattered(__m512i v, Item* p, std::int64_t pitch, __mmas
   put_piece<Whole>(_mm512_extracti32x4_epi32(v, 3), p + 3 * next, bytes);
 }
 
-template <class T, bool Merge, bool Whole>
+/// Pieces of a row that are read one after the other: those of a line of memory, as far as registers go. The
+/// first cache has few lines of rows that are a power of two apart, and they are gone at the next piece.
+template <class Item>
+constexpr int kPiecesOfRow = std::max(1, std::min(4, 16 / kPiece<Item>));
+
+template <class T, bool Merge, bool Whole, int Pieces>
 KILN_AVX512 inline void block_of_lines(const Key<T>* from, std::int64_t pitch, __m512i turn, Key<T>* to,
                                        std::int64_t to_pitch, __mmask16 bytes) {
   constexpr int kSide = kPiece<Key<T>>;
-  __m512i v[kSide];
+  __m512i v[Pieces][kSide];
 #pragma GCC unroll 16
   for (int e = 0; e < kSide; ++e)
-    v[e] = keys_in<T, Merge>(gathered<Whole>(from + e * pitch, pitch, bytes), turn);
-  turn_pieces<Key<T>>(v);
+#pragma GCC unroll 4
+    for (int p = 0; p < Pieces; ++p)
+      v[p][e] = keys_in<T, Merge>(gathered<Whole>(from + e * pitch + p * kSide, pitch, bytes), turn);
+#pragma GCC unroll 4
+  for (int p = 0; p < Pieces; ++p) {
+    turn_pieces<Key<T>>(v[p]);
 #pragma GCC unroll 16
-  for (int e = 0; e < kSide; ++e) _mm512_storeu_si512(to + e * to_pitch, v[e]);
+    for (int e = 0; e < kSide; ++e) _mm512_storeu_si512(to + (p * kSide + e) * to_pitch, v[p][e]);
+  }
 }
 
 template <class T, bool Whole>
@@ -199,12 +209,15 @@ KILN_AVX512 inline void lines_of(const T* rows, std::int64_t pitch, std::int64_t
                                  Key<T>* to, std::int64_t to_pitch) {
   constexpr int kSide = kPiece<Key<T>>;
   const auto* const from = reinterpret_cast<const Key<T>*>(rows);
+  constexpr int kPieces = kPiecesOfRow<Key<T>>;
   std::int64_t c = 0;
+  for (; c + kPieces * kSide <= columns; c += kPieces * kSide)
+    block_of_lines<T, Merge, true, kPieces>(from + c, pitch, turn, to + c * to_pitch, to_pitch, 0);
   for (; c + kSide <= columns; c += kSide)
-    block_of_lines<T, Merge, true>(from + c, pitch, turn, to + c * to_pitch, to_pitch, 0);
+    block_of_lines<T, Merge, true, 1>(from + c, pitch, turn, to + c * to_pitch, to_pitch, 0);
   if (c < columns)
-    block_of_lines<T, Merge, false>(from + c, pitch, turn, to + c * to_pitch, to_pitch,
-                                    first_bytes<Key<T>>(columns - c));
+    block_of_lines<T, Merge, false, 1>(from + c, pitch, turn, to + c * to_pitch, to_pitch,
+                                       first_bytes<Key<T>>(columns - c));
 }
 
 template <class T>
