@@ -42,7 +42,7 @@ bool reads_short_runs_again(const NormFacts& f, const Target& t) {
   const std::int64_t total = f.rows * f.length;
   if (t.gpu || t.strict || !f.columns || kBytesOfNorm * total <= kFarWork * t.l2_bytes * t.threads)
     return false;
-  const std::int64_t stripe = stripe_of(f.run, f.rows / f.run, t);
+  const std::int64_t stripe = stripe_of(f.run, std::max<std::int64_t>(1, f.rows / f.run), t);
   const bool near = kBytesOfNorm * f.length * kNearColumns <= t.l2_bytes / 2;
   return !near && stripe < f.run && stripe < kWideStripe;
 }
