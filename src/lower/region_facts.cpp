@@ -1,8 +1,7 @@
-// What is known of a region before it has loops: its cost, its axes collapsed into groups, the schedule these
-// lead to, and which phases need which values.
+// What is known of a region before it has loops: its cost, its axes collapsed into groups, and the schedule
+// these lead to.
 //
-// Invariant: nothing here makes an expression, but for the offsets of the scratch buffers that
-// keep_in_scratch adds.
+// Invariant: nothing here makes an expression.
 #include "lower/region_pairs.h"
 #include "lower/widened.h"
 #include "math/expand.h"
@@ -16,12 +15,7 @@
 namespace kiln::lower {
 namespace {
 
-constexpr float kCacheCost = 10;  // primitives above which a value is kept for the next phase
-constexpr float kLoopCost = 1000;
-constexpr std::int64_t kMuchSmaller = 8;           // times: an operand that caches keep while others pass
-constexpr std::int64_t kSlabBehind = 128;          // bytes of the longest vector
-constexpr std::int64_t kScratchLimit = 128 << 10;  // bytes of a row kept in scratch: within L2
-constexpr int kRegisterLimit = 96;                 // values a GPU thread keeps
+constexpr std::int64_t kMuchSmaller = 8;  // times: an operand that caches keep while others pass
 /// Indices that are made before they are counted: the next ones' operands come from memory meanwhile, of
 /// which the loop over a block has asked for no more.
 constexpr std::int64_t kCountedBlock = 1024;
@@ -32,11 +26,6 @@ bool makes_indices(const ir::Graph& g, const Pulled& p) {
   return p.outputs.size() == 1 && std::ranges::any_of(g.nodes, [&](const ir::GraphNode& n) {
            return n.op == Op::scatter && n.in[kIndices] == p.outputs.front().node;
          });
-}
-
-bool is_computed(const Entry& e) {
-  return e.kind == Entry::Kind::Op || e.kind == Entry::Kind::Pad || e.kind == Entry::Kind::Scan ||
-         e.kind == Entry::Kind::LoopResult;
 }
 
 /// Whether a scan is made of another.
@@ -228,6 +217,7 @@ schedule::Facts RegionLowering::facts(std::span<const schedule::Facts::Axis> axe
   f.random = random_;
   count_results(f);
   f.touched_bytes = target_.gpu ? 0 : touched_bytes(g_, p_);
+  if (!target_.gpu && (phases_ > 1 || f.stores_full)) f.kept_bytes = bytes_to_keep();
   f.across = axis_across(p_, groups_);
   if (target_.gpu) f.vector = vector_elements();
   if (target_.gpu && phases_ == 0 && scans_.empty()) {
@@ -387,37 +377,6 @@ bool RegionLowering::adjoins(const Index& index) const {
   return true;
 }
 
-// ---- uses ----
-
-/// Which phases need which entries; expensive values needed again later are kept in scratch memory.
-void RegionLowering::mark_uses() {
-  std::vector<Entry>& es = p_.entries;
-  for (const Reduction& r : reductions_) es[es[r.entry].in[0]].used_in |= 1u << r.phase;
-  for (const auto& o : p_.outputs) {
-    if (!o.row) es[o.entry].used_in |= 1u << es[o.entry].phase;
-    p_.space.each_value(o.at, [&](EntryId in) { es[in].used_in |= 1u << es[o.entry].phase; });
-  }
-  scratch_.assign(es.size(), -1);
-  const bool turned = s_.form == Form::Bunch && !target_.gpu,
-             may_keep = phases_ > 0 &&
-                        (turned || (s_.form == Form::Rows && (target_.gpu ? s_.steps > 0 : s_.tile == 1)));
-  const std::vector<float> tree = may_keep ? tree_costs() : std::vector<float>{};
-  for (auto id = static_cast<EntryId>(es.size()); id-- > 0;) {
-    const Entry& e = es[id];
-    if (!e.used_in || e.kind == Entry::Kind::Reduce) continue;
-    std::uint32_t operands_used_in = e.used_in;
-    const std::uint32_t first = e.used_in & (~e.used_in + 1);
-    // A GPU has what it loaded in registers, and one register is enough for what is made of several.
-    const auto worth = [&] {
-      if (is_computed(e)) return tree[id] >= kCacheCost || (target_.gpu && loads_below(id) > 1);
-      return target_.gpu && e.kind == Entry::Kind::Load;
-    };
-    if (may_keep && !e.inside && e.used_in != first && worth() && keep_in_scratch(id))
-      operands_used_in = first;
-    p_.each_operand(e, [&](EntryId in) { es[in].used_in |= operands_used_in; });
-  }
-}
-
 /// The phase in which an output is stored: that of its value. A row that a GPU's registers have is written at
 /// the end: first all reads, then all writes.
 int RegionLowering::stored_in(const Pulled::Output& o) const {
@@ -447,75 +406,6 @@ void RegionLowering::find_rough() {
     p_.space.each_value(e.index, demand);
     for (std::int32_t l = e.predicates; l != e.predicates_end; l = p_.links[static_cast<std::size_t>(l)].next)
       p_.space.each_value(p_.links[static_cast<std::size_t>(l)].predicate.t, demand);
-  }
-}
-
-/// Loads, along the row, that a value is made of; two stands for more.
-int RegionLowering::loads_below(EntryId id) {
-  std::vector<EntryId> stack{id};
-  std::vector<bool> seen(p_.entries.size());
-  int found = 0;
-  while (!stack.empty() && found < 2) {
-    const EntryId at = stack.back();
-    stack.pop_back();
-    if (seen[at]) continue;
-    seen[at] = true;
-    const Entry& e = p_.entries[at];
-    found += e.kind == Entry::Kind::Load && varies(at);
-    if (is_computed(e)) p_.each_operand(e, [&](EntryId in) { stack.push_back(in); });
-  }
-  return found;
-}
-
-/// Primitives that each entry's value takes within one phase.
-std::vector<float> RegionLowering::tree_costs() const {
-  std::vector<float> tree(p_.entries.size());
-  for (std::size_t i = 0; i < tree.size(); ++i) {
-    const Entry& e = p_.entries[i];
-    tree[i] = e.kind == Entry::Kind::LoopResult ? kLoopCost : e.cost;
-    if (!is_computed(e)) continue;
-    for (EntryId in : e.in)
-      if (in != kNoEntry && p_.entries[in].kind != Entry::Kind::Reduce) tree[i] += tree[in];
-  }
-  return tree;
-}
-
-/// False if the row does not fit, or if keeping one value would do.
-bool RegionLowering::keep_in_scratch(EntryId id) {
-  const DType type = compute_type(g_[p_.entries[id].node].dtype);
-  const bool turned = s_.form == Form::Bunch && !target_.gpu;
-  const std::int64_t row = turned         ? product(slab_groups()) * tile_pitch(type)
-                           : s_.batch > 0 ? s_.batch * row_pitch(type)
-                                          : product(reduced_groups());
-  // The last vector of each of a slab's runs may be stored whole.
-  const std::int64_t behind = s_.form == Form::Slab ? kSlabBehind : 0;
-  const std::int64_t bytes = ceil_div(row * size_of(type) + behind, 64) * 64;
-  if (!varies(id)) return false;
-  if (target_.gpu) {
-    const auto kept =
-        std::count_if(scratch_.begin(), scratch_.end(), [](std::int32_t buffer) { return buffer >= 0; });
-    if ((kept + 1) * s_.steps * s_.lanes > kRegisterLimit) return false;
-  } else if (out_.scratch_bytes + bytes > kScratchLimit) {
-    return false;
-  }
-  scratch_[id] = static_cast<std::int32_t>(scratch_buffer(type, bytes));
-  return true;
-}
-
-/// On a CPU a slab keeps the expensive values that it stores, element by element, for the reductions of them.
-void RegionLowering::keep_outputs() {
-  if (target_.gpu || !groups_of(0, false).empty()) return;
-  std::vector<bool> read(p_.entries.size());
-  for (const Reduction& r : reductions_) read[p_.entries[r.entry].in[0]] = true;
-  for (auto id = static_cast<EntryId>(read.size()); id-- > 0;)
-    if (read[id] && p_.entries[id].kind == Entry::Kind::Op)
-      p_.each_operand(p_.entries[id], [&](EntryId in) { read[in] = true; });
-  const std::vector<float> costs = tree_costs();
-  for (const Pulled::Output& o : p_.outputs) {
-    const Entry& e = p_.entries[o.entry];
-    if (o.level == 0 && read[o.entry] && scratch_[o.entry] < 0 && e.kind == Entry::Kind::Op && !e.inside &&
-        costs[o.entry] >= kCacheCost)
-      keep_in_scratch(o.entry);
   }
 }
 

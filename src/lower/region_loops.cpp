@@ -333,11 +333,7 @@ void RegionLowering::phase_body(Body& body) {
     body.push_back(update);
   }
   if (row_place_ >= 0) across_rows(body);
-  for (EntryId id = 0; id < p_.entries.size(); ++id)
-    if (scratch_[id] >= 0 && s_.form != Form::Slab && first_phase(p_.entries[id]) == phase_)
-      body.push_back({Stmt::Kind::Store, static_cast<std::uint32_t>(scratch_[id]),
-                      scratch_index(id, k_.buffers[static_cast<std::size_t>(scratch_[id])].dtype).id,
-                      build(id).id});
+  keep_values(body);
   if (s_.form == Form::Nest)
     store_level(body, phase_);
   else if (s_.form != Form::Slab)

@@ -1,6 +1,7 @@
 // RegionLowering: lowers one region. Internal to src/lower. lower.cpp's run() lists the steps; by topic:
 //   region_axes.cpp     the axes: their order, groups, vectors, tiles
-//   region_facts.cpp    what the scheduler must know; which phases need which values
+//   region_facts.cpp    what the scheduler must know
+//   region_kept.cpp     which phases need which values, and which of these are kept
 //   region_values.cpp   parameters, buffers, and scalar expressions of indices and entries
 //   region_windows.cpp  maps whose operands begin anywhere; region_strips.cpp: several rows a thread
 //   region_loops.cpp    the loops that the forms share; maps, rows, tiles, columns
@@ -115,7 +116,12 @@ class RegionLowering : private Roles {
   void collapse(), widen_guards(const std::vector<Group>& axes);
   bool reads_what_it_writes() const;
   void choose();
-  void mark_uses();
+  void mark_uses(), mark_uses(const std::function<bool(EntryId)>& keep);
+  bool may_keep() const, may_keep_columns() const;
+  int bytes_to_keep();
+  std::int64_t kept_pitch() const, kept_elements(DType type) const;
+  E kept_index();
+  void keep_values(Body& body);
   int stored_in(const Pulled::Output& o) const;
   void declare_accs();
   void begin();
@@ -487,6 +493,7 @@ class RegionLowering : private Roles {
   std::uint32_t stripe_buffer(DType type);
   std::vector<Stmt> stripe_scans();
   void stripe_relative(Body& into, std::vector<LoopDecl> nest, const Range& columns);
+  void stripe_row(Body& body);
   void stripe_phase(Body& into, const Range& columns, const std::optional<Range>& chunk);
 
   // Chunks of the outermost reduced axis, and the finish section.

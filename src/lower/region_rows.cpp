@@ -37,6 +37,7 @@ std::int64_t RegionLowering::row_pitch(DType type) const {
 /// Where an entry's value at the current element is in scratch memory.
 E RegionLowering::scratch_index(EntryId id, DType type) {
   if (s_.form == Form::Slab) return row_position(0);
+  if (may_keep_columns() && varies(id)) return kept_index();
   if (s_.batch == 0) return inner_position(type);
   if (!varies(id)) return batch_row_;
   const std::int64_t size = size_of(type);

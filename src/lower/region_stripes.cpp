@@ -213,6 +213,17 @@ void RegionLowering::stripe_relative(Body& into, std::vector<LoopDecl> nest, con
   forget();
 }
 
+/// What a phase does with an element.
+void RegionLowering::stripe_row(Body& body) {
+  storing_ = {false, std::uint64_t{1} << phase_};
+  const std::vector<Stmt> scanned = stripe_scans();
+  for (const Reduction& r : reductions_)
+    if (r.phase == phase_) stripe_update(body, r);
+  keep_values(body);
+  store_full(body);
+  body.insert(body.end(), scanned.begin(), scanned.end());
+}
+
 /// One phase over a block of columns and the rows of `chunk`, or all rows.
 void RegionLowering::stripe_phase(Body& into, const Range& columns, const std::optional<Range>& chunk) {
   const auto over_columns = [&](const Fill& fill) { return lane_loop(columns, column_groups(), fill); };
@@ -239,14 +250,7 @@ void RegionLowering::stripe_phase(Body& into, const Range& columns, const std::o
     for (std::size_t i = 0; i < reductions_.size(); ++i)
       if (reductions_[i].partial[0] != whole[i].partial[0]) f(reductions_[i], whole[i].partial[0]);
   };
-  const Stmt row = over_columns([&](Body& body) {
-    storing_ = {false, std::uint64_t{1} << phase_};
-    const std::vector<Stmt> scanned = stripe_scans();
-    for (const Reduction& r : reductions_)
-      if (r.phase == phase_) stripe_update(body, r);
-    store_full(body);
-    body.insert(body.end(), scanned.begin(), scanned.end());
-  });
+  const Stmt row = over_columns([&](Body& body) { stripe_row(body); });
   if (!k_.loops[row.target].body.empty()) {
     nest.back().body.push_back(row);
     if (cut) {

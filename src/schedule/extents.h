@@ -50,6 +50,19 @@ inline std::int64_t stripe_of(std::int64_t columns, std::int64_t outer, const Ta
   return std::clamp<std::int64_t>(((columns + stripes - 1) / stripes + 63) / 64 * 64, 64, kStripe);
 }
 
+constexpr std::int64_t kMostColumns = 32;       // of a grid item, times the lanes
+constexpr std::int64_t kBatchBytes = 32 << 10;  // of a batch of rows: most of the first cache
+
+/// Columns a grid item takes: several times the lanes where that leaves every thread enough items, and the
+/// first cache has what phases keep of them. What an item costs besides then counts for less, above all in
+/// the vm.
+inline std::int64_t block_of_columns(const Facts& f, const Extents& e, int lanes, const Target& t) {
+  const std::int64_t kept = e.reduced * lanes * f.kept_bytes,
+                     near = kept > 0 ? kBatchBytes / 2 / kept : kMostColumns,
+                     most = std::clamp<std::int64_t>(near, 1, kMostColumns);
+  return lanes * std::clamp<std::int64_t>(e.kept / lanes / (8 * t.threads), 1, most);
+}
+
 constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
 /// What the positions of a row with lanes of its own take besides their values (see Schedule, Form::Bunch),

@@ -46,13 +46,11 @@ constexpr int kLine = 64;                      // bytes of a store that goes pas
 constexpr std::int64_t kStripeAbove = 20;      // reduced elements from which columns are read row by row, …
 constexpr std::int64_t kLongStripe = 32;       // … or scanned, or where what ends a column takes longer
 constexpr int kKeptInStripes = 2;              // registers that the reductions of a column take, at most
-constexpr std::int64_t kMostColumns = 32;      // times the lanes
 constexpr std::int64_t kManyColumns = 4096;    // points of kept axes that share the lanes: enough
 constexpr std::int64_t kChainChunk = 32768;    // elements of a scan, read twice: within the second cache
 constexpr std::int64_t kMostSlab = 256, kShortSlab = 16;          // elements behind a lane of a bunch; short
 constexpr std::int64_t kSlabsBunch = 64, kShortSlabsBunch = 256;  // lanes of a grid item
 constexpr std::int64_t kBunchBytes = 96 << 10;  // of all tiles of such an item: little of the second cache
-constexpr std::int64_t kBatchBytes = 32 << 10;  // of a batch of rows: most of the first cache
 constexpr std::int64_t kMostBatch = 64;         // rows
 constexpr std::int64_t kStepsOfScan = 4;        // of a scan along lanes
 // Instructions that combine the lanes of a row and begin the next: of values, of each part of those that have
@@ -83,12 +81,6 @@ bool may_split(const Facts& f) { return f.phases == 1 && !f.stores_full; }
 std::int64_t chunk_of(std::int64_t extent, std::int64_t want) {
   want = std::clamp<std::int64_t>(want, 1, extent);
   return (extent + want - 1) / want;
-}
-
-/// Columns a grid item takes: several times the lanes where that leaves every thread enough items. What an
-/// item costs besides its columns then counts for less, above all in the vm.
-std::int64_t block_of_columns(std::int64_t kept, int lanes, const Target& t) {
-  return lanes * std::clamp<std::int64_t>(kept / lanes / (8 * t.threads), 1, kMostColumns);
 }
 
 /// Elements each way of square tiles, one for each operand, whose elements have `bytes` bytes together. It
@@ -438,7 +430,7 @@ bool put_rows_on_lanes(const Facts& f, const Target& t, int lanes, const Extents
   s.form = Form::Columns;
   s.lanes = lanes;
   s.lane_axis = e.last_kept;
-  s.block = block_of_columns(e.kept, lanes, t);
+  s.block = block_of_columns(f, e, lanes, t);
   return true;
 }
 
@@ -526,10 +518,10 @@ Schedule schedule_stripes(const Facts& f, const Target& t, int lanes, const Exte
   // anywhere in a line take longer than long ones from memory.
   const bool whole_lines = columns * f.loaded_bytes % kLine == 0;
   const std::int64_t least = whole_lines || s.block < kWideStripe ? kNearColumns : 4 * kNearColumns;
-  if (f.phases > 1 || f.stores_full)
-    if (const std::int64_t near = t.l2_bytes / 2 / (e.reduced * std::max(f.loaded_bytes, 1)) / 64 * 64;
-        near >= least)
-      s.block = std::min(s.block, near);
+  const auto near = [&](int bytes) { return t.l2_bytes / 2 / (e.reduced * std::max(bytes, 1)) / 64 * 64; };
+  std::int64_t most = near(std::max(f.loaded_bytes, f.kept_bytes));
+  if (most < least) most = near(f.loaded_bytes);
+  if ((f.phases > 1 || f.stores_full) && most >= least) s.block = std::min(s.block, most);
   return s;
 }
 
@@ -565,7 +557,7 @@ Schedule schedule_columns(const Facts& f, const Target& t, int lanes, const Exte
   }
   s.form = Form::Columns;
   write_lines(f, columns, s);
-  s.block = block_of_columns(e.kept, s.lanes, t);
+  s.block = block_of_columns(f, e, s.lanes, t);
   return s;
 }
 

@@ -108,6 +108,7 @@ struct Facts {
   int row_loads = 0;        // those of them that are other elements in other rows
   int loaded_bytes = 0;     // of an element of each that is reduced
   int held_bytes = 0;       // GPU: of those that are not read by many items anyway
+  int kept_bytes = 0;       // CPU: of an element of the values that phases keep for later ones, if they may
   int kept = 0;             // registers that the reductions of an element take
   bool guarded = false;     // an operand is not everywhere along the last axis
   bool strided = false;     // or its elements along that axis do not adjoin
