@@ -114,9 +114,7 @@ void RegionLowering::order_by_storage(std::vector<Group>& axes) const {
   }
   std::vector<Group> ordered;
   for (const std::size_t a : best) ordered.push_back(axes[a]);
-  if (std::any_of(reductions_.begin(), reductions_.end(),
-                  [&](const Reduction& r) { return has_position(op_of(r)); }))
-    keep_reduced_order(ordered, axes, static_cast<int>(p_.places.size()) - 1);
+  if (has_positions()) keep_reduced_order(ordered, axes, static_cast<int>(p_.places.size()) - 1);
   axes = std::move(ordered);
 }
 

@@ -164,20 +164,25 @@ E RegionLowering::lane_value_at(const Reduction& r, E position) {
   return value;
 }
 
-/// Stores where the lane's best is, of what it had before and what its turns from the point `begin` on have.
-/// Positions ascend, so the first of equals stays; a NaN beats everything but an earlier NaN.
+/// Whether a value at a later position takes the place of one before it: the first of equals stays, and a NaN
+/// beats everything but an earlier NaN.
+E RegionLowering::beats(const Reduction& r, E x, E before) const {
+  const E worse = k_.accs[r.acc].monoid == Monoid::ArgMax ? x <= before : before <= x;
+  return is_float(x.type()) ? ~worse & (before == before) : ~worse;
+}
+
+/// Stores where the lane's best is, of what it had before and what its turns from the point `begin` on have,
+/// which is at later positions.
 void RegionLowering::keep_position(Body& body, const Reduction& r, E begin) {
   const E turn = acc_value(r.acc, DType::Int64), before = load(r.of_lane, DType::Int64, lane_),
-          found = begin + turn * size(kFold, s_.fold) + fold_row_, old = lane_value_at(r, before),
-          fresh = lane_value_at(r, found);
-  const E worse = k_.accs[r.acc].monoid == Monoid::ArgMax ? fresh <= old : old <= fresh;
-  const E better = is_float(old.type()) ? ~worse & (old == old) : ~worse;
+          found = begin + turn * size(kFold, s_.fold) + fold_row_, old = lane_value_at(r, before);
+  const E better = beats(r, lane_value_at(r, found), old);
   body.push_back(store(r.of_lane, lane_, kernel::select(better, found, before)));
 }
 
 /// The position of a point from those of its lanes, which do not ascend: the best value, then the first
 /// position that has it.
-E RegionLowering::combine_positions(Body& body, const Reduction& r) {
+E RegionLowering::position_of_point(Body& body, const Reduction& r) {
   const auto over_lanes = [&](AccDecl decl, const auto& value) {
     LoopDecl points;
     points.var = new_var();
@@ -242,7 +247,7 @@ void RegionLowering::combine_lanes(Body& into) {
     for (const Reduction& r : reductions_) {
       if (!runs_here(r)) continue;
       if (has_position(op_of(r))) {
-        totals.emplace_back(&r, combine_positions(body, r));
+        totals.emplace_back(&r, position_of_point(body, r));
         continue;
       }
       const std::uint32_t acc = new_acc(combined_decl(r));

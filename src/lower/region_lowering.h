@@ -379,9 +379,10 @@ class RegionLowering : private Roles {
   int axis_folded() const;
   bool has_turns_as_positions(int folded) const;
   bool has_positions() const;
+  E beats(const Reduction& r, E x, E before) const;
   E lane_value_at(const Reduction& r, E position);
   void keep_position(Body& body, const Reduction& r, E begin);
-  E combine_positions(Body& body, const Reduction& r);
+  E position_of_point(Body& body, const Reduction& r);
   bool folds_in_blocks() const;
   void place_lane(int group, E at);
   std::vector<int> folded_groups(bool kept, bool reduced) const;

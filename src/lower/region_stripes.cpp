@@ -163,7 +163,6 @@ std::vector<Stmt> RegionLowering::stripe_scans() {
 /// Combines the current element of a reduction into its accumulators.
 void RegionLowering::stripe_update(Body& body, const Reduction& r) {
   const Entry& e = p_.entries[r.entry];
-  const Monoid m = k_.accs[r.acc].monoid;
   const E x = operand(e, 0);
   if (reads_twice(r)) {
     const E greatest = stripe_part(r, kGreatest);
@@ -181,9 +180,7 @@ void RegionLowering::stripe_update(Body& body, const Reduction& r) {
         store(r.partial[0], stripe_index(r.partial[0]), kernel::merge(k_, k_.accs[r.acc], x, acc)));
     return;
   }
-  // Positions ascend, so the first of equals stays; a NaN beats everything but an earlier NaN.
-  const E worse = m == Monoid::ArgMax ? x <= acc : acc <= x;
-  const E better = is_float(x.type()) ? ~worse & (acc == acc) : ~worse;
+  const E better = beats(r, x, acc);
   const E at = kernel::cast(to_expr(e.index, r.entry), k_.buffers[r.partial[1]].dtype);
   body.push_back(
       store(r.partial[1], stripe_index(r.partial[1]), kernel::select(better, at, stripe_load(r, true))));
