@@ -9,6 +9,7 @@
 #include "transform/find_logsumexps.h"
 #include "transform/find_products.h"
 #include "transform/fold.h"
+#include "transform/half_products.h"
 #include "transform/join_rows.h"
 #include "transform/keep_numbers.h"
 #include "transform/narrow_indices.h"
@@ -162,7 +163,11 @@ Transformed transform(ir::Graph graph, const Wishes& wishes) {
     follow(t, find_logsumexps(t.graph));
     follow(t, dce(t.graph));
   }
-  if (wishes.finds_products) follow(t, find_products(t.graph, wishes.most_nested));
+  if (wishes.finds_products) {
+    follow(t, find_products(t.graph, wishes.most_nested));
+    follow(t, half_products(t.graph));
+    follow(t, dce(t.graph));
+  }
   if (wishes.nests) {
     follow(t, center_products(t.graph, *wishes.nests));
     follow(t, dce(t.graph));
