@@ -74,6 +74,7 @@ transform::ReductionCosts reduction_costs(const schedule::Target& target) {
                                   target.launch_ns * target.bytes_per_ns,
                                   target.gpu ? 0 : schedule::kMostFolded,
                                   target.threads,
+                                  target.gpu ? 0 : schedule::kMostSlab,
                                   target.held,
                                   !target.gpu,
                                   {}};

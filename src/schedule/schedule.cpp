@@ -48,7 +48,7 @@ constexpr std::int64_t kLongStripe = 32;       // … or scanned, or where what 
 constexpr int kKeptInStripes = 2;              // registers that the reductions of a column take, at most
 constexpr std::int64_t kManyColumns = 4096;    // points of kept axes that share the lanes: enough
 constexpr std::int64_t kChainChunk = 32768;    // elements of a scan, read twice: within the second cache
-constexpr std::int64_t kMostSlab = 256, kShortSlab = 16;          // elements behind a lane of a bunch; short
+constexpr std::int64_t kShortSlab = 16;        // elements behind a lane of a bunch: few
 constexpr std::int64_t kSlabsBunch = 64, kShortSlabsBunch = 256;  // lanes of a grid item
 constexpr std::int64_t kBunchBytes = 96 << 10;  // of all tiles of such an item: little of the second cache
 constexpr std::int64_t kMostBatch = 64;         // rows

@@ -54,6 +54,9 @@ constexpr std::int64_t kAddedByTeam = 32;
 /// Elements of the axes that share the lanes with another outside them, at most (Schedule::fold).
 constexpr std::int64_t kMostFolded = 2048;
 
+/// CPU: elements behind a lane of a bunch, at most.
+constexpr std::int64_t kMostSlab = 256;
+
 /// GPU: bytes that a bunch of rows has in shared memory at most, and threads that go along its rows then.
 constexpr std::int64_t kBunchBytes = 32 << 10, kBunchThreads = 128;
 

@@ -20,6 +20,8 @@ namespace {
 constexpr std::int64_t kShortRow =
     2048;                       // elements of a row that few threads hold, so that a block has several
 constexpr double kInCache = 2;  // times that their reading takes as long as that of long runs
+constexpr double kTurned = 2;   // the same of short rows that are turned on the way, so that each has a lane
+constexpr std::int64_t kLeastFolds = 4;  // points of an axis that share the lanes with those inside it
 
 /// Adjacent axes that are all reduced or all kept, extents of 1 among them.
 struct Run {
@@ -115,7 +117,8 @@ class Splitter {
     std::int64_t items = 1;
     for (std::size_t r = 0; r + 3 < runs.size(); ++r)
       if (!runs[r].reduced) items *= runs[r].extent;
-    return items >= costs_.items && runs.back().extent * runs[runs.size() - 2].extent <= costs_.folded;
+    return items >= costs_.items && runs[runs.size() - 3].extent >= kLeastFolds &&
+           runs.back().extent * runs[runs.size() - 2].extent <= costs_.folded;
   }
 
   /// Whether what a value is made of by maps lies in memory as the value does, or is the same along `rows`.
@@ -183,6 +186,10 @@ class Splitter {
       if (moved >= least) continue;
       least = moved;
       best = axes;
+    }
+    if (const Run& last = runs.back(); last.reduced && last.extent <= costs_.turned) {
+      const double results = elements / static_cast<double>(last.extent);
+      if (kTurned * bytes + 2 * results * part + again + costs_.launch_bytes < least) best = last.axes;
     }
     return best;
   }

@@ -15,6 +15,7 @@ struct ReductionCosts {
   double launch_bytes = 0;  // read in the time of one more kernel
   std::int64_t folded = 0;  // of a kernel's lanes, which several reduced axes share where they are so short
   std::int64_t items = 1;   // kept points that keep all threads busy then
+  std::int64_t turned = 0;  // elements at most of rows that are turned on the way, so that each has a lane
   std::int64_t held = 0;    // elements that a kernel keeps near while it reads them several times
   bool read_again = false;  // near, but still in memory: short runs take as long the next time
   /// Whether a kernel keeps columns of which adjacent ones have a result together: of `items` of the kept

@@ -77,6 +77,23 @@ TEST(SplitReductions, WhatAKernelFoldsStays) {
   EXPECT_EQ(masks_of({5, 100, 13, 3}, 0b1010, DType::Float32, costs), (Masks{0b0010, 0b1000}));
 }
 
+TEST(SplitReductions, ShortRowsComeFirstWhereTheyAreTurned) {
+  ReductionCosts costs = kCosts;
+  const auto masks = [&](const GraphBuilder::Extents& dims) {
+    return masks_of(dims, 0b1010, DType::Float16, costs, Op::reduce_sum);
+  };
+  EXPECT_EQ(masks({9, 2, 100, 5}), (Masks{0b0010, 0b1000}));
+  costs.turned = 5;
+  EXPECT_EQ(masks({9, 2, 100, 5}), (Masks{0b1000, 0b0010}));
+  EXPECT_EQ(masks({9, 20, 100, 5}), (Masks{0b0010, 0b1000})) << "fewer results between";
+  costs.turned = 4;
+  EXPECT_EQ(masks({9, 2, 100, 5}), (Masks{0b0010, 0b1000})) << "long rows";
+  costs.turned = 5;
+  costs.folded = 1000;
+  EXPECT_EQ(masks({9, 4, 100, 5}), (Masks{0b1010})) << "a kernel folds";
+  EXPECT_EQ(masks({9, 2, 100, 5}), (Masks{0b1000, 0b0010})) << "too few points to be folded";
+}
+
 TEST(SplitReductions, PositionsStay) {
   EXPECT_EQ(masks_of({100, 12, 3}, 0b101, DType::Float32, kCosts, Op::reduce_argmax), (Masks{0b101}));
 }
