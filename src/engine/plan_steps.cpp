@@ -107,8 +107,10 @@ Launch PlanMaker::lowered_launch(const plan::Region& r, std::unique_ptr<lower::L
 Launch PlanMaker::bound_launch(const plan::Region& r, lower::Lowered& lowered,
                                std::map<std::uint32_t, Place>* shared) {
   overlaps_ = overlaps_ || lowered.overlaps;
+  // A GPU's chain has its totals in registers and among the counters.
+  const bool totals_apart = planning_target(device_).gpu && !lowered.kernel.link.empty();
   const auto own = [&](const lower::BufferSource& s) {
-    return Place{Place::Kind::Buffer, new_buffer(static_cast<std::uint64_t>(s.bytes)), 0};
+    return Place{Place::Kind::Buffer, new_buffer(totals_apart ? 1 : static_cast<std::uint64_t>(s.bytes)), 0};
   };
   Launch l;
   for (std::size_t b = 0; b < lowered.buffers.size(); ++b) {

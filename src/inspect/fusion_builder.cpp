@@ -143,7 +143,8 @@ std::int64_t more_bytes(const ir::Graph& g, const lower::Lowered& l, const sched
   std::map<std::pair<Kind, std::uint32_t>, std::size_t> of_memory;  // several buffers may show the same
   for (std::size_t b = 0; b < l.buffers.size(); ++b) {
     const lower::BufferSource& s = l.buffers[b];
-    if (s.kind == Kind::Partial) more += 2 * s.bytes;
+    // (A GPU's chain has its totals in registers.)
+    if (s.kind == Kind::Partial && !(t.gpu && !l.kernel.link.empty())) more += 2 * s.bytes;
     const bool read = l.kernel.buffers[b].role == kernel::BufferDecl::Role::In;
     if (leaves && read) of_memory[{s.kind, s.id}] += sweeps.of(b);
   }

@@ -462,7 +462,7 @@ int RegionLowering::flat_vector_elements(bool rows, bool shared) const {
   const std::int64_t elements = widths.elements();
   if (loads == 0 || others > (rows ? 0 : shared ? kMostSharedLoads : kMostScalarLoads) || elements <= 1)
     return 1;
-  if (rows && widths.widest() >= kNarrowBytes && product(reduced_groups()) % elements != 0)
+  if (rows && scans_.empty() && widths.widest() >= kNarrowBytes && product(reduced_groups()) % elements != 0)
     return 1;  // single elements are read as fast
   for (const Entry& e : p_.entries) {
     if (e.kind != Entry::Kind::Load || !flat(e)) continue;

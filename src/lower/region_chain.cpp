@@ -42,7 +42,8 @@ void RegionLowering::build_chain() {
     } else {
       const auto [row, chunk] = divide_with_rest(item, n_chunks_);
       decompose(row, kept_groups());
-      fill(grid.body, item, chunk, block_range(chunk, length, outermost));
+      fill(grid.body, item, chunk,
+           s_.early ? early_chunk(row, chunk) : block_range(chunk, length, outermost));
     }
     close_grid(std::move(grid), tiles * chunks_);
     if (&into != &k_.body) into.push_back(std::exchange(k_.body, {}).front());
@@ -57,6 +58,17 @@ void RegionLowering::build_chain() {
   });
   section(k_.body,
           [&](Body& body, E item, E, const Range& range) { chain_totals(body, place(item), range); });
+}
+
+/// The elements of a chunk whose vectors begin where those of memory do: all but the row's first begin early
+/// by as many elements as the row's first vector does. Chunks behind the row's end have none, and begin where
+/// the last one does.
+Range RegionLowering::early_chunk(E row, E chunk) {
+  const E whole = whole_of(reduced_groups()), length = konst(s_.chunk), early = begins_early(row),
+          last = kernel::index_div(whole - konst(1) + early, length) * length - early,
+          begin = chunk * length - early, at = kernel::min(begin, last), first = kernel::max(at, konst(0));
+  early_ = first - at;
+  return {first, kernel::min(whole - begin, length) - early_};
 }
 
 /// Reduces a chunk of the scanned values.

@@ -472,6 +472,12 @@ void RegionLowering::all_phases(Body& body, bool vector) {
 
 // ---- forms ----
 
+/// Elements from the vector of memory that a row begins in to the row.
+E RegionLowering::begins_early(E row) {
+  const E begin = row * whole_of(reduced_groups());
+  return begin - kernel::index_div(begin, konst(s_.lanes)) * konst(s_.lanes);
+}
+
 /// A grid item is a row: its reduced axes are loops, the innermost on lanes.
 void RegionLowering::build_rows() {
   if (s_.batch > 0) return build_row_batches();
@@ -479,10 +485,7 @@ void RegionLowering::build_rows() {
   const std::vector<int> kept = kept_groups({s_.tile_axis});
   const auto [item, tiles] = enter_tile(var(grid.var));
   if (!kept.empty()) decompose(item, kept);
-  if (s_.early) {
-    const E begin = item * whole_of(reduced_groups());
-    early_ = begin - kernel::index_div(begin, konst(s_.lanes)) * konst(s_.lanes);
-  }
+  if (s_.early) early_ = begins_early(item);
   const std::int64_t lanes = std::int64_t{s_.lanes} * std::max<int>(1, s_.threads.team);
   if (s_.tile > 1 && (!target_.gpu || added_up(reduced_groups(), false, lanes) <= schedule::kAddedByTeam))
     bounded_.assign(k_.accs.size(), true);

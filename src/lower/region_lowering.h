@@ -434,6 +434,8 @@ class RegionLowering : private Roles {
   void scan_updates(Body& body);
   void build_chain(), chain_totals(Body& body, E item, const Range& range);
   void link_chunks(Body& body, E item, E chunk);
+  Range early_chunk(E row, E chunk);
+  E begins_early(E row);
   void add_totals(Body& body, E item, E chunk);
   E bytes_to_next_chunk(const Entry& e);
 

@@ -32,11 +32,11 @@ std::vector<int> groups_beside(const Pulled& p, const std::vector<Group>& groups
 }  // namespace
 
 void RegionLowering::declare_chunks() {
-  chunks_ = reduces_tiles()
-                ? ceil_div(count_tiles(), s_.form == Form::Split ? s_.chunk : 1)
-                : ceil_div(s_.together ? product(reduced_groups())
-                                       : groups_[static_cast<std::size_t>(reduced_groups().front())].extent,
-                           s_.chunk);
+  const std::int64_t whole = s_.together ? product(reduced_groups())
+                                         : groups_[static_cast<std::size_t>(reduced_groups().front())].extent,
+                     early = s_.early ? s_.lanes - 1 : 0;
+  chunks_ = reduces_tiles() ? ceil_div(count_tiles(), s_.form == Form::Split ? s_.chunk : 1)
+                            : ceil_div(whole + early, s_.chunk);
   if (target_.gpu && s_.form == Form::Chain) {  // whole blocks of warps
     const std::int64_t warps = s_.threads.block / s_.threads.team;
     chunks_ = ceil_div(chunks_, warps) * warps;

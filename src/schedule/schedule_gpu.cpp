@@ -205,29 +205,6 @@ bool bunch_rows(const Facts& f, const Target& t, Schedule& s) {
   return false;
 }
 
-/// Rows of narrow elements that begin anywhere are taken by the vectors of memory that they lie in, of which
-/// the first and the last may have elements of others. Not rows of which these leave many lanes of a warp
-/// idle, nor what combines several elements at a time. Rows of several axes, of which the last has no whole
-/// vectors, are taken by vectors as one where they begin with one, of half an access at least. Returns the
-/// elements that a team must have room for.
-std::int64_t begin_early(const Facts& f, const Extents& e, Schedule& s) {
-  constexpr std::int64_t kLeastVectors = 16, kManyVectors = 64;
-  const std::int64_t vectors = ceil_div(e.reduced + f.row_vector - 1, f.row_vector),
-                     places = ceil_div(vectors, kWarp) * kWarp;
-  const bool fills = vectors >= kManyVectors || (vectors >= kLeastVectors && 5 * vectors >= 3 * places),
-             wider = f.row_vector > s.lanes && e.reduced % f.row_vector != 0 && f.prims < kLongBody,
-             early = fills && wider && !f.in_parts && f.states == 0 && f.levels == 1;
-  for (int lanes = f.row_vector; lanes > s.lanes && 2 * lanes >= f.row_vector; lanes /= 2)
-    if (e.reduced_axes > 1 && f.states == 0 && f.levels == 1 && e.reduced % lanes == 0) {
-      s.lanes = lanes;
-      return e.reduced;
-    }
-  if (!early) return e.reduced;
-  s.lanes = f.row_vector;
-  s.ragged = s.early = true;
-  return e.reduced + s.lanes - 1;
-}
-
 /// A scan along rows is a team's, step after step; down columns, and along short rows, each thread has its
 /// own.
 Schedule schedule_scan(const Facts& f, const Target& t, const Extents& e, Schedule s) {
@@ -320,11 +297,11 @@ void hold_columns(const Facts& f, const Target& t, std::int64_t reduced, std::in
   const bool largest = t.architecture >= 90 && t.architecture < 120;
   const std::int64_t most = largest ? kMostColumns : held_bytes(t);
   int held = width;
-  const auto shrink = [&](std::int64_t to, int element) {
-    while (held > 1 && bytes(held) > to && std::int64_t{held} * s.lanes * element > kHeldRun) held /= 2;
+  const auto shrink = [&](std::int64_t to, int element, std::int64_t run) {
+    while (held > 1 && bytes(held) > to && std::int64_t{held} * s.lanes * element > run) held /= 2;
   };
-  shrink(held_bytes(t), std::min(f.held_bytes, f.widest_bytes));
-  shrink(most, f.widest_bytes);  // of narrow elements half a run is better than none
+  shrink(held_bytes(t), std::min(f.held_bytes, f.widest_bytes), largest ? 2 * kHeldRun : kHeldRun);
+  shrink(most, f.widest_bytes, kHeldRun);  // of narrow elements half a run is better than none
   const bool whole = vectors <= held && !f.rows_apart && !f.in_parts;  // memory goes on with the next row
   if (bytes(held) > most || (!whole && std::int64_t{held} * s.lanes * f.widest_bytes < kHeldRun)) return;
   s.run = room_for(bytes(held));
@@ -533,6 +510,25 @@ Schedule schedule_columns(const Facts& f, const Target& t, const Extents& e, boo
 }
 
 }  // namespace
+
+std::int64_t begin_early(const Facts& f, const Extents& e, Schedule& s) {
+  constexpr std::int64_t kLeastVectors = 16, kManyVectors = 64;
+  const std::int64_t vectors = ceil_div(e.reduced + f.row_vector - 1, f.row_vector),
+                     places = ceil_div(vectors, kWarp) * kWarp;
+  const bool fills = vectors >= kManyVectors || (vectors >= kLeastVectors && 5 * vectors >= 3 * places),
+             wider = f.row_vector > s.lanes && e.reduced % f.row_vector != 0,
+             simple = f.scans || (f.prims < kLongBody && !f.in_parts),
+             early = fills && wider && simple && f.states == 0 && f.levels == 1;
+  for (int lanes = f.row_vector; lanes > s.lanes && 2 * lanes >= f.row_vector; lanes /= 2)
+    if (e.reduced_axes > 1 && f.states == 0 && f.levels == 1 && e.reduced % lanes == 0) {
+      s.lanes = lanes;
+      return e.reduced;
+    }
+  if (!early) return e.reduced;
+  s.lanes = f.row_vector;
+  s.ragged = s.early = true;
+  return e.reduced + s.lanes - 1;
+}
 
 std::variant<Schedule, std::string> schedule_gpu(const Facts& given, const Target& t) {
   Facts f = given;

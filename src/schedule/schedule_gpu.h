@@ -54,6 +54,13 @@ bool tile_rows(const Facts& f, const Target& t, const Extents& e, Schedule& s);
 /// The same where rows are too few for that, but long: chunks of several rows.
 bool split_tiles(const Facts& f, const Target& t, const Extents& e, Schedule& s);
 
+/// Rows of narrow elements that begin anywhere are taken by the vectors of memory that they lie in, of which
+/// the first and the last may have elements of others. Not rows of which these leave many lanes of a warp
+/// idle, nor, unless they are scanned, what combines several elements at a time. Rows of several axes, of
+/// which the last has no whole vectors, are taken by vectors as one where they begin with one, of half an
+/// access at least. Returns the elements that a team must have room for.
+std::int64_t begin_early(const Facts& f, const Extents& e, Schedule& s);
+
 /// Whether a scan is cut into chunks, which then `s` says: a long one beside few others.
 bool chain(const Facts& f, const Target& t, const Extents& e, Schedule& s);
 

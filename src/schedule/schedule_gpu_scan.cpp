@@ -8,11 +8,12 @@
 namespace kiln::schedule {
 namespace {
 
-constexpr std::int64_t kLeastChain = 16384;        // elements of a row that is cut into chunks
-constexpr int kChains = 2, kChainsByElements = 3;  // rows for each multiprocessor, fewer of which are cut so
-constexpr int kChunkSteps = 8, kChunkElements = 16;  // of a thread: vectors, or elements one by one
-constexpr int kChunkRegisters = 32;                  // of a thread for elements of its columns
-constexpr int kMostRows = 16, kLeastRows = 4;        // of a thread's columns
+constexpr std::int64_t kLeastChain = 16384;  // elements of a row that is cut into chunks
+constexpr int kChains = 6;                   // rows for each multiprocessor, fewer of which are cut so, …
+constexpr int kChainsByElements = 3, kChainsOfParts = 2;  // … by single elements, or of values in parts
+constexpr int kChunkSteps = 8, kChunkElements = 16;       // of a thread: vectors, or elements one by one
+constexpr int kChunkRegisters = 32;                       // of a thread for elements of its columns
+constexpr int kMostRows = 32, kLeastRows = 4;             // of a thread's columns
 constexpr int kMostColumns = 4;  // of a thread: each has totals in registers, and with those of 15 other
                                  // warps in shared memory
 constexpr std::int64_t kLongRows = 1 << 18;  // elements
@@ -42,8 +43,11 @@ bool chain_columns(const Facts& f, const Target& t, const Extents& e, Schedule& 
 bool chain(const Facts& f, const Target& t, const Extents& e, Schedule& s) {
   if (f.phases > 0 || f.scans_of_scans || e.reduced_axes != 1) return false;
   if (!e.last_reduced) return chain_columns(f, t, e, s);
-  if (e.kept >= (s.lanes > 1 ? kChains : kChainsByElements) * t.threads || e.reduced <= kLeastChain)
-    return false;
+  Schedule early = s;
+  begin_early(f, e, early);
+  const int chains = f.kept > 0 ? kChainsOfParts : early.lanes > 1 ? kChains : kChainsByElements;
+  if (e.kept >= std::int64_t{chains} * t.threads || e.reduced <= kLeastChain) return false;
+  s = early;
   s.form = Form::Chain;
   s.threads = {static_cast<std::uint16_t>(e.reduced >= kLongRows ? kThreads : kBlock), 32};
   s.steps = s.lanes > 1 ? kChunkSteps : kChunkElements;

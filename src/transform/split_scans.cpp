@@ -15,12 +15,13 @@
 namespace kiln::transform {
 namespace {
 
-constexpr std::int64_t kLeastChunk = 32;   // elements: what comes before a chunk is then little beside it
-constexpr std::int64_t kLeastRun = 8;      // adjacent bytes across the scans
-constexpr std::int64_t kLongTotals = 512;  // one after the other: as long as two launches take
-constexpr std::int64_t kWord = 4;          // bytes of an element that is accessed as fast as a vector
-constexpr std::int64_t kLine = 128;        // bytes that memory is read by
-constexpr std::int64_t kLeastStaged = 8;   // elements of a chunk in shared memory
+constexpr std::int64_t kLeastChunk = 32;    // elements: what comes before a chunk is then little beside it
+constexpr std::int64_t kLeastRun = 8;       // adjacent bytes across the scans
+constexpr std::int64_t kLongTotals = 512;   // one after the other: as long as two launches take
+constexpr std::int64_t kWord = 4;           // bytes of an element that is accessed as fast as a vector
+constexpr std::int64_t kLine = 128;         // bytes that memory is read by
+constexpr std::int64_t kLeastChained = 32;  // adjacent bytes of columns that a warp reads row after row
+constexpr std::int64_t kLeastStaged = 8;    // elements of a chunk in shared memory
 constexpr std::int64_t kMostStaged = 64;
 
 /// How two values become one, for each fold, and the reduction with the same fold.
@@ -91,7 +92,8 @@ class Splitter {
     const bool parts = ir::info(s.op).fold == ir::Fold::LogAddExp;
     if (parts && g_[s.of].numel / extent * kOfMultiprocessor >= kFewScansOfParts * costs_.wanted)
       return false;
-    return extent >= kLeastChainedRows && across * size_of(s.dtype) >= kLine && lanes_of_tile(across, 1) > 0;
+    return extent >= kLeastChainedRows && across * size_of(s.dtype) >= kLeastChained &&
+           lanes_of_tile(across, 1) > 0;
   }
 
   /// Points of the axes inside the scanned one.

@@ -47,6 +47,33 @@ TEST_F(GpuChains, Rows) {
   same_scans({20001}, 0, DType::Int64);  // no whole vectors
 }
 
+TEST_F(GpuChains, RowsThatBeginAnywhere) {
+  same_scans({3, 30001}, 1, DType::Float32);
+  same_scans({4, 20479}, 1, DType::Int32);  // some rows have a chunk more than others
+  same_scans({5, 20003}, 1, DType::Float16);
+  same_scans({3, 20011}, 1, DType::UInt8);
+  same_scans({2, 3, 18001}, 2, DType::Float64);
+}
+
+TEST_F(GpuChains, LogarithmsOfSums) {
+  for (const Shape& shape : {Shape{3, 20001}, Shape{700, 2, 33}, Shape{70, 5003}}) {
+    SCOPED_TRACE(shape.str());
+    const int axis = shape.rank() == 3 ? 0 : 1;
+    const auto run = [&] {
+      return logcumsumexp(numbers(shape, DType::Float32, 61) * 0.5, axis).to_vector<float>();
+    };
+    const std::vector<float> here = run();
+    const Config before = config();
+    Config c = before;
+    c.device = "cpu";
+    configure(c);
+    const std::vector<float> there = run();
+    configure(before);
+    ASSERT_EQ(here.size(), there.size());
+    for (std::size_t i = 0; i < here.size(); ++i) ASSERT_NEAR(here[i], there[i], 1e-4) << i;
+  }
+}
+
 TEST_F(GpuChains, RowsOfManyTurnsAreAddedUpByGroups) {
   same([] { return cumsum(numbers({1 << 20}, DType::Int32), 0); });
   same([] { return cummin(numbers({600001}, DType::Int16), 0, false, true); });
@@ -59,6 +86,8 @@ TEST_F(GpuChains, Columns) {
   same_scans({1030, 256}, 0, DType::Int16);
   same_scans({300, 512}, 0, DType::Float16);
   same_scans({290, 1024}, 0, DType::UInt8);
+  same_scans({3, 1000, 30}, 1, DType::Float16);  // of fewer bytes than a line
+  same_scans({1100, 67}, 0, DType::Float16);     // that begin anywhere
 }
 
 TEST_F(GpuChains, ColumnsOfManyTurnsAreAddedUpByGroups) {
@@ -74,7 +103,16 @@ TEST_F(GpuChains, WhatIsMadeOfSeveralScans) {
     });
   };
   program({40000}, 0);
+  program({3, 20001}, 1);
   program({600, 96}, 0);
+}
+
+TEST_F(GpuChains, SeveralScansOfOtherTypes) {
+  same([] {
+    const Tensor x = numbers({900, 96}, DType::Int32, 7);
+    return cumsum(x.astype(DType::Float64), 0).astype(DType::Int64) + cummax(x, 0) +
+           cumsum(x.astype(DType::Int64), 0, false, true);
+  });
 }
 
 }  // namespace

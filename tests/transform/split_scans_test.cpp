@@ -128,18 +128,20 @@ TEST(SplitScans, TheLastOfFewChunksHasNoTotal) {
 
 /// Words have more under way than halves.
 TEST(SplitScans, FewerScansOfWordsAreWhole) {
-  const ScanCosts costs{.wanted = 160, .least = 1, .least_extent = 1};
-  EXPECT_EQ(chunks_of(Op::scan_max, DType::Float16, {1024, 60}, {0}, costs), 2);
-  EXPECT_EQ(chunks_of(Op::scan_max, DType::Float32, {1024, 60}, {0}, costs), 1);
-  EXPECT_EQ(chunks_of(Op::scan_max, DType::Float32, {1024, 40}, {0}, costs), 4);
+  const ScanCosts costs{.wanted = 120, .least = 1, .least_extent = 1};
+  EXPECT_EQ(chunks_of(Op::scan_max, DType::Float16, {1024, 44}, {0}, costs), 2);
+  EXPECT_EQ(chunks_of(Op::scan_max, DType::Float32, {1024, 44}, {0}, costs), 1);
+  EXPECT_EQ(chunks_of(Op::scan_max, DType::Float32, {1024, 20}, {0}, costs), 4);
 }
 
 /// One kernel makes them in chunks.
-TEST(SplitScans, LongColumnsOfWholeLinesStay) {
+TEST(SplitScans, LongColumnsThatFillAWarpStay) {
   const ScanCosts costs{.wanted = 1600, .least = 1, .least_extent = 1, .slab_bytes = 4096, .row_bytes = 256};
   EXPECT_EQ(chunks_of(Op::scan_sum, DType::Float32, {1000, 64}, {0}, costs), 1);
   EXPECT_EQ(chunks_of(Op::scan_sum, DType::Float16, {2, 300, 96}, {1}, costs), 1);
+  EXPECT_EQ(chunks_of(Op::scan_sum, DType::Float16, {2, 300, 30}, {1}, costs), 1);
   EXPECT_EQ(chunks_of(Op::scan_sum, DType::Float64, {3000}, {0}, costs), 1);      // nor a row
+  EXPECT_GT(chunks_of(Op::scan_sum, DType::Int8, {2, 300, 30}, {1}, costs), 1);   // of few bytes
   EXPECT_GT(chunks_of(Op::scan_sum, DType::Float32, {200, 64}, {0}, costs), 1);   // short
   EXPECT_GT(chunks_of(Op::scan_sum, DType::Float32, {1000, 40}, {0}, costs), 1);  // many idle lanes
 }

@@ -27,8 +27,14 @@ const LoopDecl& around_totals(const Kernel& k) {
 }
 const LoopDecl& totals_loop(const Kernel& k) { return first_loop(k, around_totals(k).body); }
 
-/// Words of 4 bytes that a scan's totals of a turn take among the counters.
-std::int64_t words_of(const Kernel& k, DType type) { return down_columns(k) ? 2 : size_of(type) > 4 ? 8 : 4; }
+constexpr int kCounters = 4;  // words of 4 bytes in front of those that are told
+
+/// Words of 4 bytes that a scan's totals of a turn take: two values of each column, or row, each 4 bytes of
+/// which stand beside a mark.
+std::int64_t words_of(const Kernel& k, DType type) {
+  const std::int64_t values = down_columns(k) ? std::int64_t{2 * 32} * around_totals(k).lanes : 2;
+  return values * (size_of(type) > 4 ? 4 : 2);
+}
 std::int64_t words_of(const Kernel& k) {
   std::int64_t words = 0;
   for (const Stmt& s : totals_loop(k).body) words += words_of(k, k.pool[s.value].type);
@@ -39,7 +45,7 @@ std::int64_t words_of(const Kernel& k) {
 
 std::int64_t chain_counters(const Kernel& kernel, std::int64_t items) {
   if (kernel.threads.block == 0) return 0;  // no GPU's
-  return 2 + words_of(kernel) * (items / (kernel.threads.block / kernel.threads.team));
+  return kCounters + words_of(kernel) * (items / (kernel.threads.block / kernel.threads.team));
 }
 
 /// The registers that stand for a buffer of totals, or of what comes before them; empty for another.
@@ -77,12 +83,13 @@ void CudaEmitter::chain() {
   const std::string second = part(k_.second);
   if (!link.memory.empty())
     line(cat("alignas(16) __shared__ unsigned char totals_memory[most_bytes<", link.memory, ">()];"));
-  line(cat("for (unsigned int turn; (turn = next_turn(arrivals)) < (unsigned int)", turns, ";) {"));
+  line("unsigned int taken = 0;");
+  line(cat("for (unsigned int turn; (turn = next_turn(arrivals)) < (unsigned int)", turns, "; ++taken) {"));
   line(cat("const ", type, ' ', first, " = ", type, "(turn) * ", warps, ", ", item, " = ", first, " + ", type,
            "(threadIdx.x / 32);"));
-  here().text += cat(held_arrays_, link.totals, body, link.tell, link.hear, second);
+  here().text += cat(held_arrays_, link.totals, body, link.hear, second);
   line("}");
-  line(cat("leave_chain(arrivals, 2 + ", words_of(k_), " * ", turns, ");"));
+  line(cat("leave_chain(arrivals, ", turns, ", ", words_of(k_), " * ", turns, ", taken);"));
 }
 
 /// How totals are handed on, of each scan by its own words.
@@ -101,18 +108,17 @@ CudaEmitter::Links CudaEmitter::links(const std::string& first, const std::strin
     const std::string value = cuda_type(a.type), none = start_with_type(a), member = cat("totals", i),
                       op = a.monoid == Monoid::Custom ? op_of(a) : cat("Plain<", op_of(a), ", ", value, '>'),
                       own = buffer_name(total.imm), before_it = buffer_name(prefix.target),
-                      at = cat(columns ? cat("totals_memory, ", own, ", ") : "", "arrivals + 2 + ", words,
+                      at = cat(columns ? "totals_memory, " : "", "arrivals + ", kCounters, " + ", words,
                                " * ", turns, ", turn, "),
                       array = columns ? cat('[', around.lanes, "] = {}") : std::string();
     const std::string kind = cat(columns ? "ColumnTotals<" : "RowTotals<", op, ", ", k_.threads.block, ", ",
                                  columns ? cat(around.lanes, ", ") : "", value, '>');
     out.totals += cat(kind, ' ', member, ";\n", value, ' ', own, '_', array, ";\n");
     if (columns) out.memory += cat(i > 0 ? ", " : "", kind, "::Memory");
-    // All scans share the same memory.
-    out.tell += cat(i > 0 ? "__syncthreads();\n" : "", member, ".tell(", at, own, "_, ", none, ");\n");
+    // All scans share the same memory: what the one before has there may still be read.
+    if (i > 0) line("__syncthreads();");
+    line(cat(member, ".tell(", at, own, "_, ", none, ");"));
     const std::string declared = cat(value, ' ', before_it, '_', array);
-    // What the scan before has there may still be read: where values are of other sizes it lies elsewhere.
-    if (totals.body.size() > 1) line("__syncthreads();");
     if (columns)
       line(cat(declared, ";\n", member, ".hear(", at, before, ", ", turn_of(total.a, warps), ", ", before_it,
                "_, ", none, ");"));
@@ -144,15 +150,17 @@ std::string CudaEmitter::scanning_steps(const LoopDecl& l, const std::string& ex
   stage_ = {depth() + 1, steps_, 1 << 10, {}, {}, {}};
   writes_out_ = &l;
   on_ = on;
-  const std::string text = vectors(l, i, Reach::Whole);
+  const std::string text = vectors(l, i, early_.empty() ? Reach::Whole : Reach::Cut);
   on_.clear();
   writes_out_ = nullptr;
   const Stage all = std::exchange(stage_, {});
+  const std::string before = early_.empty() ? std::string() : cat(" - ", early_),
+                    other = early_.empty() ? cat(extent, " - ", lanes_) : cat('-', early_);
   const auto each = [&](const std::string& part) {
     return cat("#pragma unroll\nfor (int k = 0; k < ", steps_, "; ++k) {\nconst ", type, ' ', at, " = (k * ",
-               team_, " + ", lane_, ") * ", lanes_, ";\nconst bool ", on, " = ", at, " < ", extent,
-               ";\nconst ", type, ' ', i, " = ", on, " ? ", at, " : ", extent, " - ", lanes_, ";\n", part,
-               "}\n");
+               team_, " + ", lane_, ") * ", lanes_, before, ";\nconst bool ", on, " = ", at, " < ", extent,
+               ";\nconst ", type, ' ', i, " = ", on, " ? ", at, " : ", other, ";\n",
+               early_.empty() ? "" : cut_lanes(i, false), part, "}\n");
   };
   std::string out = all.declarations();
   for (const Stage::Level& level : all.levels)

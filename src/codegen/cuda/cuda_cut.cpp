@@ -25,7 +25,9 @@ void CudaEmitter::cut_vectors(const LoopDecl& l, const std::string& extent) {
   steps_ = l.steps;
   extent_ = extent;
   early_ = index_text(l.early);
-  here().text += scans(l) ? scanning(l, extent) : steps_ > 0 ? steps(l, Reach::Cut) : cut_batches(l);
+  here().text += scans(l)     ? steps_ > 0 ? scanning_steps(l, extent) : scanning(l, extent)
+                     : steps_ > 0 ? steps(l, Reach::Cut)
+                              : cut_batches(l);
   lanes_ = 1;
   steps_ = 0;
   early_.clear();

@@ -292,7 +292,7 @@ class CudaEmitter {
   void chain();
   struct Links {
     // A turn's totals, how they are told and heard, and the kinds of memory that they take for it.
-    std::string totals, tell, hear, memory;
+    std::string totals, hear, memory;
   };
   Links links(const std::string& first, const std::string& turns);
   std::string chained(std::uint64_t buffer, bool on_lane) const;

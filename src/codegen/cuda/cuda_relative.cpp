@@ -87,8 +87,8 @@ bool CudaEmitter::gather(const Stmt& st) {
   const std::string at = s.lanes      ? cat("[v][", step, ']')
                          : lanes_ > 1 ? cat('[', step, " * ", lanes_, " + v]")
                                       : cat('[', step, ']');
-  const std::string name = found->second, x = lane(st.value);
-  line(cat(name, at, " = ", x, ';'));
+  const std::string name = found->second, x = lane(st.value), there = lanes_there();
+  line(cat(there.empty() ? "" : cat("if (", there, ") "), name, at, " = ", x, ';'));
   return true;
 }
 
