@@ -1,6 +1,7 @@
 #include "library/cpu/gemm.h"
 
 #include "device/cpu/threads.h"
+#include "library/cpu/gemm_batches.h"
 #include "library/cpu/gemm_direct.h"
 #include "library/cpu/gemm_product.h"
 #include "library/cpu/gemm_shared.h"
@@ -14,16 +15,40 @@
 namespace kiln::cpu {
 namespace {
 
-/// Columns of a tile of windows: sums of few rows stay in the first cache, and there are tiles for all
-/// threads.
-std::int64_t window_tile(const Matmul& call) {
-  constexpr std::int64_t kMost = 2048, kLeast = 64, kSums = 4096;
-  std::int64_t cols = std::clamp(kSums / call.m / kLeast * kLeast, kTileCols, kMost);
-  if (multiply_adds(call) < kSerialWork || split_batches(call)) return cols;
-  const std::int64_t row_tiles = (call.m + kTileRows - 1) / kTileRows;
-  while (cols > kLeast && row_tiles * ((call.n + cols - 1) / cols) < 4 * thread_count()) cols /= 2;
-  return cols;
+template <class T>
+std::optional<WindowColumns<T>> windows_of(const Matmul& call) {
+  if (!Product<T>::may_have_windows(call)) return std::nullopt;
+  return WindowColumns<T>::of(call, window_tile(call));
 }
+
+/// Whether windows that are rows, of few filters, rather are columns: halves would be converted as often as
+/// windows have them.
+template <class T>
+bool turns(const Matmul& call) {
+  constexpr std::int64_t kMost = 64;
+  return kIsHalf<T> && call.n > 1 && call.n <= kMost && call.m > call.n && call.a.row_offsets &&
+         call.a.col_offsets && strided(call.b);
+}
+
+/// A call as it is multiplied.
+template <class T>
+struct Arranged {
+  Matmul call;
+  std::optional<WindowColumns<T>> windows;
+  bool turned = false;
+
+  explicit Arranged(const Matmul& of) : call(of) {
+    if (turns<T>(of)) {
+      call = transposed(of);
+      windows = windows_of<T>(call);
+      turned = windows.has_value();
+    }
+    if (turned) return;
+    call = of;
+    windows = windows_of<T>(of);
+  }
+  const WindowColumns<T>* columns() const { return windows ? &*windows : nullptr; }
+};
 
 class CpuLibrary final : public library::Library {
  public:
@@ -32,10 +57,13 @@ class CpuLibrary final : public library::Library {
     return dispatch(call.dtype, [&]<class T>() -> std::size_t {
       if (Product<T>::is_direct(call)) return 0;
       const Shared<T> shared(call);
+      if (BatchProduct<T>::fits(shared.call()))
+        return shared.bytes() + BatchProduct<T>::workspace_bytes(shared.call());
       const std::size_t items = split_batches(call) ? static_cast<std::size_t>(thread_count()) : 1;
-      std::optional<WindowColumns<T>> windows;
-      if (!Product<T>::has_workspace_for_windows(shared.call())) windows = windows_of<T>(shared.call());
-      return shared.bytes() + item_bytes<T>(shared.call(), windows ? &*windows : nullptr) * items;
+      if (!turns<T>(shared.call()) && Product<T>::has_workspace_for_windows(shared.call()))
+        return shared.bytes() + item_bytes<T>(shared.call(), nullptr) * items;
+      const Arranged<T> arranged(shared.call());
+      return shared.bytes() + item_bytes<T>(arranged.call, arranged.columns()) * items;
     });
   }
 
@@ -51,12 +79,6 @@ class CpuLibrary final : public library::Library {
 
  private:
   template <class T>
-  static std::optional<WindowColumns<T>> windows_of(const Matmul& call) {
-    if (!Product<T>::may_have_windows(call)) return std::nullopt;
-    return WindowColumns<T>::of(call, window_tile(call));
-  }
-
-  template <class T>
   static std::size_t item_bytes(const Matmul& call, const WindowColumns<T>* windows) {
     const auto elements = static_cast<std::size_t>(Product<T>::workspace(call, windows));
     return (elements * sizeof(typename ComputeOf<T>::type) + 63) / 64 * 64;
@@ -70,11 +92,13 @@ class CpuLibrary final : public library::Library {
       std::fill(out, out + count * size, T{});
       return;
     }
-    const auto columns = windows_of<T>(call);
-    const WindowColumns<T>* const windows = columns ? &*columns : nullptr;
+    if (BatchProduct<T>::fits(call)) return BatchProduct<T>(call, workspace).run();
+    const Arranged<T> arranged(call);
+    const Matmul& as = arranged.call;
     const auto one = [&](std::int64_t i, std::byte* memory) {
-      Product<T> product(call, windows, i, static_cast<const T*>(call.a.data) + batch_offset(call, call.a, i),
-                         static_cast<const T*>(call.b.data) + batch_offset(call, call.b, i),
+      Product<T> product(as, arranged.columns(), arranged.turned, i,
+                         static_cast<const T*>(as.a.data) + batch_offset(as, as.a, i),
+                         static_cast<const T*>(as.b.data) + batch_offset(as, as.b, i),
                          call.epilogue ? nullptr : out + i * size);
       product.run(reinterpret_cast<typename ComputeOf<T>::type*>(memory));
     };
@@ -84,7 +108,7 @@ class CpuLibrary final : public library::Library {
     }
     const double work = static_cast<double>(size) * static_cast<double>(call.k);
     const auto grain = static_cast<std::int64_t>(kSerialWork / 2 / work) + 1;
-    const std::size_t bytes = item_bytes<T>(call, windows);
+    const std::size_t bytes = item_bytes<T>(as, arranged.columns());
     parallel_for(count, grain, [&](std::int64_t begin, std::int64_t end, int slot) {
       for (std::int64_t i = begin; i < end; ++i) one(i, workspace + static_cast<std::size_t>(slot) * bytes);
     });

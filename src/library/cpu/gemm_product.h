@@ -32,9 +32,9 @@ inline constexpr std::int64_t kFewPanels = sizeof(C) == 4 ? 4 : 16;
 template <class T, class C = typename ComputeOf<T>::type>
 class Product {
  public:
-  /// `windows`: of the call, or null.
-  Product(const Matmul& call, const WindowColumns<T>* windows, std::int64_t batch, const T* a, const T* b,
-          T* out)
+  /// `windows`: of the call, or null. `turned`: the results are those of the transposed product.
+  Product(const Matmul& call, const WindowColumns<T>* windows, bool turned, std::int64_t batch, const T* a,
+          const T* b, T* out)
       : epilogue_(call.epilogue),
         batch_(batch),
         epilogue_work_(epilogue_work(call)),
@@ -55,6 +55,7 @@ class Product {
         call_(call),
         way_(way_of(call)),
         windows_(way_ == Way::Packed ? windows : nullptr),
+        turned_(turned),
         pairs_(pairs_of(call)),
         packs_in_tiles_(windows_ || one_row_of_tiles(call)),
         a_in_tiles_(!windows_ && one_column_of_tiles(call)),
@@ -232,14 +233,15 @@ class Product {
     const auto panel =
         static_cast<std::size_t>(windows_ ? windows_->memory() : std::min(kDepth, depth_) * lines) *
         sizeof(C);
-    std::byte* const memory = scratch(panel + 64 + bytes + 64 + finish_memory());
+    const auto turned = turned_ ? static_cast<std::size_t>(cols * pitch_of_turned()) * sizeof(C) + 64 : 0;
+    std::byte* const memory = scratch(panel + 64 + bytes + 64 + turned + finish_memory());
     C* const packed = reinterpret_cast<C*>(memory);
     std::byte* const of_sums = memory + round_up(static_cast<std::int64_t>(panel), 64);
     C* const sum = reinterpret_cast<C*>(of_sums);
     const bool first_slab = k0_ == 0, last_slab = k0_ + depth_ == k_;
     if (!first_slab)
       for (std::int64_t r = 0; r < rows; ++r) std::copy_n(sums_ + (row0 + r) * n_ + col0, cols, sum + r * ld);
-    const std::int64_t step = windows_    ? WindowPlaces::kDepth
+    const std::int64_t step = windows_    ? windows_->depth()
                               : in_place_ ? std::clamp<std::int64_t>(kNearBlock / cols, 16, kDepth)
                                           : kDepth;
     for (std::int64_t p = 0; p < depth_; p += step) {
@@ -259,9 +261,9 @@ class Product {
       }
       for (std::int64_t c = 0; c < cols; c += micro_.nr) columns_of(here, c, packed, sum + c, ld);
     }
-    if (last_slab && epilogue_)
-      return finish(row0, col0, rows, cols, sum, ld,
-                    of_sums + round_up(static_cast<std::int64_t>(bytes), 64));
+    std::byte* const behind = of_sums + round_up(static_cast<std::int64_t>(bytes), 64);
+    if (turned_) return turn(col0, cols, sum, ld, reinterpret_cast<C*>(behind), behind + turned);
+    if (last_slab && epilogue_) return finish(row0, col0, rows, cols, sum, ld, behind);
     for (std::int64_t r = 0; r < rows; ++r) {
       const std::int64_t at = (row0 + r) * n_ + col0;
       if (last_slab) {
@@ -270,6 +272,22 @@ class Product {
         std::copy_n(sum + r * ld, cols, sums_ + at);
       }
     }
+  }
+
+  /// Sums of a column side by side, to be finished.
+  std::int64_t pitch_of_turned() const {
+    return epilogue_ ? round_up(m_, 64 / static_cast<std::int64_t>(sizeof(C))) : m_;
+  }
+
+  /// Finishes all rows' sums of some columns, each of which is a row of the results.
+  void turn(std::int64_t col, std::int64_t cols, const C* sums, std::int64_t ld, C* to,
+            std::byte* memory) const {
+    const std::int64_t pitch = pitch_of_turned();
+    if constexpr (std::is_same_v<T, C>)
+      if (!epilogue_) return pack_strided(sums, ld, 1, m_, pitch, cols, out_ + col * m_);
+    pack_strided(sums, ld, 1, m_, pitch, cols, to);
+    if (epilogue_) return finish(col, 0, cols, m_, to, pitch, memory);
+    narrow(to, out_ + col * m_, cols * m_);
   }
 
   /// Some steps of k, of one tile.
@@ -464,6 +482,7 @@ class Product {
   const Matmul& call_;
   const Way way_;
   const WindowColumns<T>* const windows_;  // null: columns are packed, or adjacent at equal distances
+  const bool turned_;                      // a row of sums is a column of the results
   const PairMicro* const pairs_;           // panels have pairs of bfloat16
   bool packs_in_tiles_;                    // panels of b, each where it is used
   bool a_in_tiles_;                        // panels of a, likewise

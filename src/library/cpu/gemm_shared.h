@@ -75,11 +75,8 @@ inline bool split_batches(const Matmul& call) {
 
 inline std::int64_t round_up(std::int64_t n, std::int64_t to) { return (n + to - 1) / to * to; }
 
-/// A matrix times a column as a row times a matrix where operands lie at offsets: epilogues of vectors run
-/// along one row.
-inline Matmul as_a_row(Matmul call) {
-  const auto table = [](const library::MatrixStack& s) { return s.row_offsets || s.col_offsets; };
-  if (call.n != 1 || (!table(call.a) && !table(call.b))) return call;
+/// The call whose results are those of another one, transposed.
+inline Matmul transposed(Matmul call) {
   std::swap(call.a, call.b);
   std::swap(call.m, call.n);
   for (library::MatrixStack* s : {&call.a, &call.b}) {
@@ -87,6 +84,13 @@ inline Matmul as_a_row(Matmul call) {
     std::swap(s->row_offsets, s->col_offsets);
   }
   return call;
+}
+
+/// A matrix times a column as a row times a matrix where operands lie at offsets: epilogues of vectors run
+/// along one row.
+inline Matmul as_a_row(const Matmul& call) {
+  const auto table = [](const library::MatrixStack& s) { return s.row_offsets || s.col_offsets; };
+  return call.n == 1 && (table(call.a) || table(call.b)) ? transposed(call) : call;
 }
 
 /// A call whose operands at offsets are row-major memory wherever all batches share them: laid out once

@@ -1,8 +1,11 @@
 #include "library/cpu/gemm_windows.h"
 
+#include "device/cpu/threads.h"
 #include "library/cpu/gemm_shared.h"
+#include "library/cpu/gemm_tiles.h"
 
 #include <cstdlib>
+#include <numeric>
 
 namespace kiln::cpu {
 namespace {
@@ -31,13 +34,25 @@ std::int64_t bytes_of(const library::Matmul& call) {
   return elements * static_cast<std::int64_t>(size_of(call.dtype));
 }
 
+/// Steps of a group: adjacent ones, as many in each, no fewer than are turned in registers. 1: there are no
+/// groups.
+std::int64_t planes_of(Lines along, std::int64_t k, std::int64_t spread) {
+  constexpr std::int64_t kLeast = 4;
+  std::int64_t planes = spread;
+  for (std::int64_t p = 0, run; p < k && planes >= kLeast; p += run) {
+    run = along.from(p).adjacent(k - p);
+    planes = std::gcd(planes, run);
+  }
+  return planes < kLeast ? 1 : planes;
+}
+
 }  // namespace
 
-WindowPlaces::WindowPlaces(const library::Matmul& call, std::int64_t tile, int lanes, bool converts,
-                           bool overlap)
-    : n_(call.n), tile_(round_up(std::min(tile, call.n), 2 * lanes)) {
+WindowPlaces::WindowPlaces(const library::Matmul& call, std::int64_t tile, std::int64_t depth, int lanes,
+                           bool converts, bool overlap)
+    : n_(call.n), tile_(round_up(std::min(tile, call.n), 2 * lanes)), depth_(depth) {
   const Lines across{call.b.col_stride, call.b.col_offsets}, along{call.b.row_stride, call.b.row_offsets};
-  find_rows(across);
+  find_rows(across, along, call.k);
   const bool short_rows = !rows_.empty() && rows_are_short(lanes);
   if (call.n < lanes || rows_.empty() || (short_rows && !overlap)) return;
   const bool stages = converts || spread_ > 1 || short_rows;  // else it may
@@ -49,7 +64,7 @@ WindowPlaces::WindowPlaces(const library::Matmul& call, std::int64_t tile, int l
     find_tiles();
   }
   stage_elements_ += lanes;  // what a vector of a short row has behind the last one
-  for (std::int64_t p = 0; p < std::min(call.k, kDepth); ++p) packed_steps_.push_back(p * lanes);
+  for (std::int64_t p = 0; p < std::min(call.k, depth_); ++p) packed_steps_.push_back(p * lanes);
   std::size_t packed = 0, all = 0;
   std::size_t row = 0;
   for (Tile& t : tiles_) {
@@ -92,9 +107,10 @@ void WindowPlaces::places_of(std::int64_t first, std::int64_t n, std::int64_t ro
 }
 
 /// Places of columns in a stage: their offsets from the least, in units of the distance of neighbours.
-void WindowPlaces::find_rows(Lines across) {
+void WindowPlaces::find_rows(Lines across, Lines along, std::int64_t k) {
   spread_ = across[1] - across[0];
-  if (spread_ < 1 || spread_ > kMostSpread) spread_ = 1;
+  if (spread_ > kMostSpread) planes_ = planes_of(along, k, spread_);
+  if (spread_ < 1 || (spread_ > kMostSpread && planes_ == 1)) spread_ = 1;
   if (!across.at) {
     if (across.stride == spread_) rows_.push_back({0, n_, 0});
     return;
@@ -138,13 +154,38 @@ void WindowPlaces::find_tiles() {
   }
 }
 
-/// Steps whose elements a tile's columns share are one run. False: as much is copied as packing would
+/// Groups in the order of their places, as runs: those whose elements a tile's columns share are one run.
+/// Returns the elements of a stage.
+std::int64_t WindowPlaces::lay_out_runs(std::vector<Group>& groups, std::int64_t base, std::int64_t widest,
+                                        std::vector<Run>& runs) const {
+  const auto before = [](const Group& a, const Group& b) {
+    return a.phase != b.phase ? a.phase < b.phase : a.place < b.place;
+  };
+  if (!std::is_sorted(groups.begin(), groups.end(), before)) std::sort(groups.begin(), groups.end(), before);
+  std::int64_t to = 0, at = 0, phase = -1;  // of the run's first element
+  const auto close = [&] {
+    if (runs.empty()) return;
+    runs.back().to = to, runs.back().pitch = round_up(runs.back().length + widest, 16);
+    to += planes_ * runs.back().pitch;
+  };
+  for (Group& g : groups) {
+    if (g.phase != phase || g.place - at >= runs.back().length + widest) {
+      close();
+      phase = g.phase, at = g.place;
+      runs.push_back({base + at * spread_ + phase, 1, 0, 0});
+    }
+    runs.back().length = std::max(runs.back().length, g.place - at + 1);
+    g.run = static_cast<std::int64_t>(runs.size()) - 1;
+    g.place -= at;
+  }
+  close();
+  return to;
+}
+
+/// What a tile's columns read, as runs. False: as much is copied as packing would
 bool WindowPlaces::find_runs(Lines along, std::int64_t k) {
   const std::int64_t least = least_of(along, k);
-  struct Step {
-    std::int64_t phase, place, number;
-  };
-  std::vector<Step> some;
+  std::vector<Group> groups;
   for (;; tile_ = round_up(tile_ / 2, kLeastTile)) {
     find_tiles();
     std::int64_t widest = 0;
@@ -153,32 +194,33 @@ bool WindowPlaces::find_runs(Lines along, std::int64_t k) {
     blocks_.clear();
     stage_elements_ = 0;
     steps_.assign(static_cast<std::size_t>(k), 0);
-    for (std::int64_t first = 0; first < k; first += kDepth) {
-      some.clear();
-      for (std::int64_t p = first; p < std::min(first + kDepth, k); ++p)
-        some.push_back({(along[p] - least) % spread_, (along[p] - least) / spread_, p});
-      const auto before = [](const Step& a, const Step& b) {
-        return a.phase != b.phase ? a.phase < b.phase : a.place < b.place;
-      };
-      if (!std::is_sorted(some.begin(), some.end(), before)) std::sort(some.begin(), some.end(), before);
+    for (std::int64_t first = 0; first < k; first += depth_) {
+      const std::int64_t end = std::min(first + depth_, k);
+      groups.clear();
+      for (std::int64_t p = first / planes_ * planes_; p < end; p += planes_)
+        groups.push_back({(along[p] - least) % spread_, (along[p] - least) / spread_, p, 0});
       std::vector<Run>& runs = blocks_.emplace_back();
-      std::int64_t to = 0, at = 0, phase = -1;  // of the run's first element
-      for (const Step& s : some) {
-        if (s.phase != phase || s.place - at >= runs.back().length + widest) {
-          if (phase >= 0) to += round_up(runs.back().length + widest, 16);
-          phase = s.phase, at = s.place;
-          runs.push_back({least + origin_ + at * spread_ + phase, 1, to});
-        }
-        runs.back().length = std::max(runs.back().length, s.place - at + 1);
-        steps_[static_cast<std::size_t>(s.number)] = to + s.place - at;
+      const std::int64_t elements = lay_out_runs(groups, least + origin_, widest, runs);
+      for (const Group& g : groups) {
+        const Run& run = runs[static_cast<std::size_t>(g.run)];
+        for (std::int64_t p = std::max(first, g.number); p < std::min(end, g.number + planes_); ++p)
+          steps_[static_cast<std::size_t>(p)] = run.to + g.place + (p - g.number) * run.pitch;
       }
-      to += round_up(runs.back().length + widest, 16);
-      stage_elements_ = std::max(stage_elements_, to);
-      all += to;
+      stage_elements_ = std::max(stage_elements_, elements);
+      all += elements;
     }
     if (4 * all > 3 * std::min(tile_, n_) * k) return false;
     if (stage_elements_ <= kMostStage || tile_ <= kLeastTile) return true;
   }
+}
+
+std::int64_t window_tile(const library::Matmul& call) {
+  constexpr std::int64_t kMost = 2048, kLeast = 64, kSums = 4096;
+  std::int64_t cols = std::clamp(kSums / call.m / kLeast * kLeast, kTileCols, kMost);
+  if (multiply_adds(call) < kSerialWork || split_batches(call)) return cols;
+  const std::int64_t row_tiles = (call.m + kTileRows - 1) / kTileRows;
+  while (cols > kLeast && row_tiles * ((call.n + cols - 1) / cols) < 4 * thread_count()) cols /= 2;
+  return cols;
 }
 
 }  // namespace kiln::cpu

@@ -5,7 +5,8 @@
 //
 // Halves, columns a few elements apart, and operands that no cache holds are staged first: what a tile's
 // columns read, for some steps of the sum, is copied as runs of elements, once. In a stage columns are
-// adjacent: of those s elements apart, every s-th element of a run is a run of its own.
+// adjacent: of those s elements apart, every s-th element of a run is a run of its own. Where channels are
+// last, what lies between neighbours are the steps of a group, which become planes.
 #pragma once
 
 #include "library/cpu/gemm_pack.h"
@@ -22,14 +23,18 @@
 
 namespace kiln::cpu {
 
+/// Columns of a tile of windows: sums of few rows stay in the first cache, and there are tiles for all
+/// threads.
+std::int64_t window_tile(const library::Matmul& call);
+
 /// Where the columns of a product's second operand lie: the same for all products of a call.
 class WindowPlaces {
  public:
-  static constexpr std::int64_t kDepth = 192;  // steps that are staged, and vectors packed for, at a time
-
-  /// `tile`: columns of a tile. `converts`: elements are of another type than their products. `overlap`:
-  /// vectors may share columns, since each is summed at once.
-  WindowPlaces(const library::Matmul& call, std::int64_t tile, int lanes, bool converts, bool overlap);
+  /// `tile`: columns of a tile. `depth`: steps that are staged, and vectors packed for, at a time.
+  /// `converts`: elements are of another type than their products. `overlap`: vectors may share columns,
+  /// since each is summed at once.
+  WindowPlaces(const library::Matmul& call, std::int64_t tile, std::int64_t depth, int lanes, bool converts,
+               bool overlap);
   /// Whether most vectors of columns are read where they lie, after staging.
   bool pays() const { return pays_; }
 
@@ -38,14 +43,15 @@ class WindowPlaces {
   std::int64_t stage_elements() const { return stage_elements_; }
 
   /// Elements of the operand, `step` apart, that a stage has from `to` on: for a tile that spans `span`
-  /// places.
+  /// places. Of each plane, which begin one element after the other, and in the stage `pitch` elements.
   struct Run {
-    std::int64_t from, length, to;
+    std::int64_t from, length, to, pitch;
   };
   std::int64_t step() const { return spread_; }
-  /// Of the steps from one, a multiple of kDepth, on. Their lengths are those of a tile with one place.
+  std::int64_t planes() const { return planes_; }
+  /// Of the steps from one, a multiple of the depth, on. Their lengths are those of a tile with one place.
   const std::vector<Run>& runs(std::int64_t first_step) const {
-    return blocks_[static_cast<std::size_t>(first_step / kDepth)];
+    return blocks_[static_cast<std::size_t>(first_step / depth_)];
   }
   /// A vector of a tile's columns from one on. None `used`: it lies at `place`, in elements of a stage where
   /// there is one, else of the operand; otherwise so many columns are packed, from row number `place` on.
@@ -71,13 +77,19 @@ class WindowPlaces {
     std::int64_t begin, end, place;
     std::int64_t place_of(std::int64_t column) const { return place + column - begin; }
   };
-  void find_rows(Lines across);
+  void find_rows(Lines across, Lines along, std::int64_t k);
   bool rows_are_short(int lanes) const;
   bool find_runs(Lines along, std::int64_t k);
   void find_tiles();
   void find_vectors(Tile& tile, std::size_t& row, int lanes, bool overlap) const;
 
-  std::int64_t n_, tile_, spread_ = 1, origin_ = 0, stage_elements_ = 0;
+  struct Group {
+    std::int64_t phase, place, number, run;
+  };
+  std::int64_t lay_out_runs(std::vector<Group>& groups, std::int64_t base, std::int64_t widest,
+                            std::vector<Run>& runs) const;
+
+  std::int64_t n_, tile_, depth_, spread_ = 1, planes_ = 1, origin_ = 0, stage_elements_ = 0;
   bool staged_ = false, pays_ = false;
   std::vector<Row> rows_;
   std::vector<Tile> tiles_;
@@ -134,6 +146,8 @@ class WindowColumns {
   /// Rows of a panel of a: nearly as many in each.
   std::int64_t height() const { return height_; }
   std::int64_t tile() const { return places_.tile(); }
+  /// Steps of the sum that open() takes.
+  std::int64_t depth() const { return depth_; }
   /// Elements of a tile's memory for what is packed and staged.
   std::int64_t memory() const { return packed_elements() + places_.stage_elements(); }
 
@@ -145,7 +159,7 @@ class WindowColumns {
     C* packed;
     std::size_t count() const { return places.vectors.size(); }
   };
-  /// Pre: `column` is the first of a tile, `step` a multiple of kDepth, `depth` at most kDepth. `memory`: of
+  /// Pre: `column` is the first of a tile, `step` a multiple of depth(), `depth` at most that. `memory`: of
   /// memory() elements.
   Tile open(const T* b, std::int64_t column, std::int64_t step, std::int64_t depth, C* memory) const {
     Tile t{places_.tile_of(column), nullptr, step, depth, memory};
@@ -155,8 +169,13 @@ class WindowColumns {
     }
     C* const stage = memory + packed_elements();
     const std::int64_t first = t.places.least, span = t.places.greatest - first;
-    for (const WindowPlaces::Run& r : places_.runs(step))
-      stage_run(b + r.from + first * places_.step(), places_.step(), r.length + span, stage + r.to);
+    for (const WindowPlaces::Run& r : places_.runs(step)) {
+      const T* const from = b + r.from + first * places_.step();
+      if (places_.planes() > 1)
+        pack_strided(from, places_.step(), 1, r.length + span, r.pitch, places_.planes(), stage + r.to);
+      else
+        stage_run(from, places_.step(), r.length + span, stage + r.to);
+    }
     t.from = stage - first;
     return t;
   }
@@ -177,8 +196,8 @@ class WindowColumns {
   WindowColumns(const library::Matmul& call, std::int64_t tile)
       : micro_(window_micro<C>(best_sum_level(), call.strict)),
         height_(height_of(call.m, micro_.rows)),
-        depth_(std::min(call.k, WindowPlaces::kDepth)),
-        places_(call, tile, micro_.lanes, !std::is_same_v<T, C>,
+        depth_(std::min(call.k, depth_of(height_))),
+        places_(call, tile, depth_, micro_.lanes, !std::is_same_v<T, C>,
                 depth_ == call.k && call.m <= kShortRowPanels * height_) {}
   /// Panels of a for which vectors that reach over ends of short rows take less time than packing: more of
   /// halves, which packing converts run by run.
@@ -186,6 +205,11 @@ class WindowColumns {
   static std::int64_t height_of(std::int64_t m, std::int64_t most) {
     const std::int64_t panels = (m + most - 1) / most;
     return (m + panels - 1) / panels;
+  }
+  /// A panel of a stays in the first cache.
+  static std::int64_t depth_of(std::int64_t height) {
+    constexpr std::int64_t kPanel = 4096, kLeast = 192, kMost = 512;
+    return std::clamp(kPanel / height, kLeast, kMost);
   }
   std::int64_t packed_elements() const { return kMostWindowVectors * micro_.lanes * depth_; }
 

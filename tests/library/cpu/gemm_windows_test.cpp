@@ -4,6 +4,7 @@
 
 #include "device/cpu/threads.h"
 #include "library/cpu/gemm.h"
+#include "library/cpu/gemm_batches.h"
 #include "with_threads.h"
 
 #include <kiln/config.h>
@@ -115,6 +116,27 @@ struct WindowCall {
   std::vector<std::int64_t> steps, columns;
   Matmul call;
 
+  /// Channels last: windows are rows, of which a product has those of all images, and weights are columns.
+  static WindowCall of_channels_last(const Convolution& convolution) {
+    WindowCall out(convolution);
+    const Convolution& c = out.c;
+    out.steps.clear();
+    out.columns.clear();
+    for (std::int64_t y = 0; y < c.kernel; ++y)
+      for (std::int64_t x = 0; x < c.kernel; ++x)
+        for (std::int64_t i = 0; i < c.channels; ++i)
+          out.steps.push_back((y * c.width + x) * c.dilation * c.channels + i);
+    for (std::int64_t i = 0; i < c.images; ++i)
+      for (std::int64_t y = 0; y < c.rows(); ++y)
+        for (std::int64_t x = 0; x < c.columns(); ++x)
+          out.columns.push_back(((i * c.height + y * c.stride) * c.width + x * c.stride) * c.channels);
+    out.call.batch_rank = 0;
+    out.call.m = static_cast<std::int64_t>(out.columns.size()), out.call.n = c.filters;
+    out.call.a = {out.image.data(), 0, 0, {}, out.columns.data(), out.steps.data()};
+    out.call.b = {out.weights.data(), 1, c.terms(), {}};
+    return out;
+  }
+
   explicit WindowCall(const Convolution& convolution, bool strict = false) : c(convolution) {
     image = numbers<T>(c.images * c.channels * c.height * c.width, 2);
     weights = numbers<T>((c.by_channel ? c.channels : 1) * c.filters * c.terms(), 3);
@@ -172,6 +194,23 @@ class Windows : public testing::WithThreads {
         }
   }
 };
+/// Each result of a convolution with channels last.
+template <class T>
+void check_channels_last(const Convolution& c) {
+  WindowCall<T> run = WindowCall<T>::of_channels_last(c);
+  run();
+  for (std::int64_t p = 0; p < run.call.m; ++p)
+    for (std::int64_t r = 0; r < c.filters; ++r) {
+      double sum = 0;
+      for (std::int64_t i = 0; i < c.terms(); ++i)
+        sum += static_cast<double>(run.weights[static_cast<std::size_t>(r * c.terms() + i)]) *
+               static_cast<double>(run.image[static_cast<std::size_t>(
+                   run.columns[static_cast<std::size_t>(p)] + run.steps[static_cast<std::size_t>(i)])]);
+      ASSERT_EQ(static_cast<double>(run.out[static_cast<std::size_t>(p * c.filters + r)]),
+                static_cast<double>(static_cast<T>(static_cast<float>(sum))))
+          << name(dtype_of<T>) << " " << c.text() << " at " << p << "," << r;
+    }
+}
 using Types = ::testing::Types<float, double, float16, bfloat16, std::int32_t>;
 TYPED_TEST_SUITE(Windows, Types);
 
@@ -259,6 +298,69 @@ TEST(WindowNumbers, BitsDoNotDependOnTheNumberOfThreads) {
   configure(before);
 }
 
+/// More images than registers have lanes, and some are left over.
+TYPED_TEST(Windows, ManySmallImages) {
+  for (const int threads : {1, 2, 5}) {
+    this->use(threads);
+    for (const std::int64_t filters : {1, 3, 8, 31})
+      for (const std::int64_t images : {32, 39, 65})
+        this->check({.images = images, .height = 5, .width = 6, .filters = filters});
+    this->check({.images = 50, .channels = 30, .height = 4, .width = 7, .filters = 20});
+    this->check(
+        {.images = 35, .height = 9, .width = 9, .filters = 5, .kernel = 2, .stride = 2, .dilation = 2});
+  }
+}
+
+TYPED_TEST(Windows, ChannelsLast) {
+  for (const int threads : {1, 5}) {
+    this->use(threads);
+    for (const std::int64_t channels : {1, 3, 4, 5, 8, 40})
+      for (const std::int64_t filters : {2, 7, 8, 16, 40})
+        check_channels_last<TypeParam>(
+            {.images = 2, .channels = channels, .height = 9, .width = 21, .filters = filters});
+    for (const std::int64_t stride : {2, 3})
+      for (const std::int64_t width : {18, 40, 41})
+        check_channels_last<TypeParam>(
+            {.channels = 8, .height = 21, .width = width, .filters = 6, .stride = stride});
+    check_channels_last<TypeParam>({.channels = 6, .height = 90, .width = 70, .filters = 5, .dilation = 2});
+    check_channels_last<TypeParam>({.channels = 20, .width = 700, .filters = 3, .kernel = 5});
+  }
+}
+
+TEST(BatchProductOf, ManySmallImagesThatShareFilters) {
+  const auto fits = []<class T>(T, const Convolution& c) {
+    return BatchProduct<T>::fits(WindowCall<T>(c).call);
+  };
+  const std::int64_t lanes = window_micro<float>(best_sum_level(), false).lanes;
+  const Convolution small{.images = 2 * lanes, .height = lanes / 2 + 3, .width = lanes / 2 + 3};
+  EXPECT_TRUE(fits(0.0f, small));
+  EXPECT_TRUE(fits(float16{}, small));
+  EXPECT_FALSE(fits(std::int32_t{}, small));
+  Convolution other = small;
+  other.images = 2 * lanes - 1;
+  EXPECT_FALSE(fits(0.0f, other));
+  other = small, other.by_channel = true;
+  EXPECT_FALSE(fits(0.0f, other));
+  other = small, other.width = 2 * lanes + 2;  // rows of whole vectors
+  EXPECT_FALSE(fits(0.0f, other));
+  other = small, other.kernel = 1, other.channels = 40;  // each element is in one window
+  EXPECT_FALSE(fits(0.0f, other));
+}
+
+/// Channels last: pixels are columns that lie as far apart as a pixel has channels.
+TEST(WindowColumnsOf, Planes) {
+  const auto taken = []<class T>(T, const Convolution& c) {
+    const WindowCall<T> run = WindowCall<T>::of_channels_last(c);
+    return WindowColumns<T>::of(transposed(run.call), 256).has_value();
+  };
+  EXPECT_TRUE(taken(0.0f, {.channels = 8}));
+  EXPECT_TRUE(taken(float16{}, {.channels = 100}));
+  EXPECT_TRUE(taken(0.0f, {.channels = 8, .height = 20, .width = 80, .stride = 2}));
+  EXPECT_FALSE(taken(
+      0.0f, {.images = 2, .channels = 8, .height = 21, .width = 81, .stride = 2}));  // rows begin between
+  EXPECT_FALSE(taken(0.0f, {.channels = 8, .kernel = 1}));                           // nothing is read twice
+}
+
 /// A vector that is converted or summed twice must not read what lies in front of or behind an image.
 TEST(WindowNumbers, ReadsNothingBesideTheImage) {
   WindowCall<float> run({.filters = 3});
@@ -267,6 +369,22 @@ TEST(WindowNumbers, ReadsNothingBesideTheImage) {
   run.call.b.data = wide.data() + 32;
   run();
   EXPECT_TRUE(std::none_of(run.out.begin(), run.out.end(), [](float x) { return std::isnan(x); }));
+}
+
+/// The same of images on lanes, and of planes.
+TEST(WindowNumbers, ReadsNothingBesideSmallImagesOrPixels) {
+  const auto whole = [](WindowCall<float> run, library::MatrixStack& (*images)(Matmul&)) {
+    std::vector<float> wide(run.image.size() + 64, std::nanf(""));
+    std::copy(run.image.begin(), run.image.end(), wide.begin() + 32);
+    images(run.call).data = wide.data() + 32;
+    run.call.out = run.out.data();
+    run();
+    return std::none_of(run.out.begin(), run.out.end(), [](float x) { return std::isnan(x); });
+  };
+  const auto columns = [](Matmul& call) -> library::MatrixStack& { return call.b; };
+  const auto rows = [](Matmul& call) -> library::MatrixStack& { return call.a; };
+  EXPECT_TRUE(whole(WindowCall<float>({.images = 37, .height = 6, .width = 6, .filters = 3}), columns));
+  EXPECT_TRUE(whole(WindowCall<float>::of_channels_last({.channels = 8, .filters = 5}), rows));
 }
 
 TEST(WindowColumnsOf, OperandsThatAreReadWhereTheyLie) {
@@ -307,7 +425,7 @@ TEST(WindowColumnsOf, RowsThatDoNotBeginAtWholeSteps) {
 /// What no cache holds is staged, in tiles whose stages one does.
 TEST(WindowColumnsOf, StagesOfLargeOperands) {
   const auto places = [](const Convolution& c) {
-    return WindowPlaces(WindowCall<float>(c).call, 4096, 16, false, false);
+    return WindowPlaces(WindowCall<float>(c).call, 4096, 192, 16, false, false);
   };
   EXPECT_FALSE(places({.channels = 8, .height = 60, .width = 60}).staged());
   const WindowPlaces large = places({.channels = 80, .height = 60, .width = 60});
