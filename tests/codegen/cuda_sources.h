@@ -3,8 +3,7 @@
 
 #include "codegen/cuda/cuda_c.h"
 
-#include "codegen/other_targets.h"
-#include "device/cuda/nvrtc.h"
+#include "codegen/cuda_compiles.h"
 #include "lower/lowered_graph.h"
 #include "plan/donate.h"
 
@@ -42,16 +41,6 @@ inline std::vector<std::string> sources(const ir::GraphBuilder& b, int instances
       std::printf("%s\n%s\n", kernel::print(l.kernel).c_str(), out.back().c_str());
   }
   return out;
-}
-
-/// … which NVRTC accepts for every architecture that it knows, of these.
-inline void compiles(const std::vector<std::string>& list,
-                     const std::vector<int>& architectures = testing::kCudaArchitectures) {
-  if (!cuda::nvrtc().available) GTEST_SKIP() << cuda::nvrtc().reason;
-  for (const std::string& source : list)
-    for (int number : architectures)
-      if (std::ranges::count(cuda::nvrtc().architectures, number) != 0)
-        EXPECT_NO_THROW(cuda::compile(source, "kiln_test", {number / 10, number % 10})) << source;
 }
 
 }  // namespace kiln::codegen
