@@ -10,7 +10,7 @@ ExitGate::Answer ExitGate::enter() {
   inside_.fetch_add(1);
   if (held_.load()) [[unlikely]] {
     inside_.fetch_sub(1);
-    for (int i = 0; i < 200 && held_.load() && !closed(); ++i)
+    for (int i = 0; i < 200 && held_.load() && !closed(); i += !waits_.load())
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     held_.store(false);  // it was a thread's end alone, or the gate is closed
     inside_.fetch_add(1);
@@ -33,8 +33,10 @@ void ExitGate::close() {
 
 void ExitGate::hold() {
   if (closed()) return;
+  waits_.store(true);
   held_.store(true);
   wait_until_empty();
+  waits_.store(false);
 }
 
 void ExitGate::wait_until_empty() {

@@ -33,6 +33,7 @@ class ExitGate {
   void reset_in_child() {
     inside_.store(0);
     held_.store(false);
+    waits_.store(false);
   }
   /// …and cannot use the library any more.
   void close_in_child() {
@@ -47,6 +48,7 @@ class ExitGate {
   std::atomic<Answer> state_{Answer::Enter};
   std::atomic<int> inside_{0};
   std::atomic<bool> held_{false};
+  std::atomic<bool> waits_{false};  // hold() does: the moment begins when the last thread has left
   std::atomic<pthread_t> exiting_thread_{};
 };
 

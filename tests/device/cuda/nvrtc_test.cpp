@@ -1,5 +1,6 @@
 #include "device/cuda/nvrtc.h"
 
+#include "device/cuda/exit_gate.h"
 #include "device/cuda/require.h"
 
 #include <kiln/error.h>
@@ -7,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
@@ -150,6 +152,30 @@ TEST(NvrtcProbe, AnotherLibraryIsAReason) {
 }
 
 /// The library's static objects are made in its first compile, and go before handlers that are older.
+/// However long those inside take: others that came in meanwhile would keep the process from its end.
+TEST(NvrtcLifetime, NobodyEntersWhileTheEndWaitsForThoseInside) {
+  static constinit ExitGate gate{std::chrono::seconds(20)};
+  ASSERT_EQ(gate.enter(), ExitGate::Answer::Enter);
+  std::atomic<bool> begun{false}, ended{false}, entered_after{false};
+  std::thread end([&] {
+    begun = true;
+    gate.hold();
+    ended = true;
+  });
+  while (!begun) std::this_thread::yield();
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  std::thread other([&] {
+    EXPECT_EQ(gate.enter(), ExitGate::Answer::Enter);
+    entered_after = ended.load();
+    gate.leave();
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  gate.leave();
+  end.join();
+  other.join();
+  EXPECT_TRUE(entered_after);
+}
+
 TEST(NvrtcLifetime, TheProcessMayExitDuringItsFirstCompile) {
   KILN_REQUIRE_NVRTC();
   GTEST_FLAG_SET(death_test_style, "threadsafe");
