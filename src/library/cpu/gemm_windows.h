@@ -196,7 +196,7 @@ class WindowColumns {
   WindowColumns(const library::Matmul& call, std::int64_t tile)
       : micro_(window_micro<C>(best_sum_level(), call.strict)),
         height_(height_of(call.m, micro_.rows)),
-        depth_(std::min(call.k, depth_of(height_))),
+        depth_(depth_of(call.k, height_)),
         places_(call, tile, depth_, micro_.lanes, !std::is_same_v<T, C>,
                 depth_ == call.k && call.m <= kShortRowPanels * height_) {}
   /// Panels of a for which vectors that reach over ends of short rows take less time than packing: more of
@@ -206,10 +206,10 @@ class WindowColumns {
     const std::int64_t panels = (m + most - 1) / most;
     return (m + panels - 1) / panels;
   }
-  /// A panel of a stays in the first cache.
-  static std::int64_t depth_of(std::int64_t height) {
-    constexpr std::int64_t kPanel = 4096, kLeast = 192, kMost = 512;
-    return std::clamp(kPanel / height, kLeast, kMost);
+  /// All steps, where a panel of a stays in the first cache: vectors then may share columns.
+  static std::int64_t depth_of(std::int64_t k, std::int64_t height) {
+    constexpr std::int64_t kPanel = 4096, kAtATime = 192, kMost = 512;
+    return k <= std::clamp(kPanel / height, kAtATime, kMost) ? k : kAtATime;
   }
   std::int64_t packed_elements() const { return kMostWindowVectors * micro_.lanes * depth_; }
 
