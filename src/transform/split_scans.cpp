@@ -92,7 +92,7 @@ class Splitter {
     const bool parts = ir::info(s.op).fold == ir::Fold::LogAddExp;
     if (parts && g_[s.of].numel / extent * kOfMultiprocessor >= kFewScansOfParts * costs_.wanted)
       return false;
-    return extent >= kLeastChainedRows && across * size_of(s.dtype) >= kLeastChained &&
+    return extent >= kLeastChainedRows && across * size_of(s.dtype) >= (parts ? kLine : kLeastChained) &&
            lanes_of_tile(across, 1) > 0;
   }
 

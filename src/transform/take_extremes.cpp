@@ -18,7 +18,8 @@
 namespace kiln::transform {
 namespace {
 
-constexpr std::int64_t kLongRow = 32;  // elements; shorter rows are ordered in less time
+constexpr std::int64_t kLongRow = 32;  // elements; shorter rows are ordered in less time, …
+constexpr std::int64_t kOwnRow = 8;    // … but those that a thread has for itself, if their values are enough
 
 double least_of(DType type) {
   if (is_float(type)) return -std::numeric_limits<double>::infinity();
@@ -51,9 +52,8 @@ class Taker {
       const NodeId x = g_[n.in[0]].in[0];
       if (!how.descending || g_[x].dims[how.axis] <= 1 || is_bool(g_[x].dtype)) return add_.push(n);
       const std::int64_t kept = n.dims[how.axis];
-      if (kept == 2 && costs_.seconds && g_[x].dims[how.axis] >= kLongRow && ir::is_elementwise(g_[x].op) &&
-          (costs_.most_maps == 0 || is_made_of_few(x)))
-        return two(n, x, how.axis);
+      const bool own = g_[x].dims[how.axis] <= kOwnRow && takes_values(n, x);
+      if (kept == 2 && costs_.seconds && (own || makes_long_rows(x, how.axis))) return two(n, x, how.axis);
       return kept == 1 ? first(n, x, how.axis) : add_.push(n);
     });
   }
@@ -64,6 +64,16 @@ class Taker {
     NodeId rest = ir::kNoNode;                         // the elements without the first: it is the least
     bool places = false;                               // somebody asks where they were
   };
+
+  /// Whether of an order's first two floats only the values are asked for, and numbers find these.
+  bool takes_values(const GraphNode& part, NodeId x) {
+    return costs_.by_values && is_float(g_[x].dtype) && wants_values(part) && !orders_[part.in[0]].places;
+  }
+  /// Whether maps make the elements of rows that an order would have stored.
+  bool makes_long_rows(NodeId x, std::size_t axis) const {
+    return g_[x].dims[axis] >= kLongRow && ir::is_elementwise(g_[x].op) &&
+           (costs_.most_maps == 0 || is_made_of_few(x));
+  }
 
   /// Whether few maps make a value, of nothing but much smaller ones.
   bool is_made_of_few(NodeId x) const {
@@ -170,8 +180,7 @@ class Taker {
 
   NodeId two(GraphNode n, NodeId x, std::size_t axis) {
     Order& order = orders_[n.in[0]];
-    if (costs_.by_values && is_float(g_[x].dtype) && !order.places && wants_values(n))
-      return two_values(std::move(n), x, axis);
+    if (takes_values(n, x)) return two_values(std::move(n), x, axis);
     add_.loc = n.loc;
     const NodeId at = first_position(order, x, axis);
     const DType type = g_[x].dtype;

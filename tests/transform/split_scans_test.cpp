@@ -146,6 +146,20 @@ TEST(SplitScans, LongColumnsThatFillAWarpStay) {
   EXPECT_GT(chunks_of(Op::scan_sum, DType::Float32, {1000, 40}, {0}, costs), 1);  // many idle lanes
 }
 
+/// A chunk of values in parts takes as long for its totals as for its scan.
+TEST(SplitScans, LongColumnsOfSumsOfExponentialsStayWhereTheyAreWholeLines) {
+  const auto scans = [](std::int64_t across) {
+    GraphBuilder b;
+    b.root(b.scan(Op::scan_logaddexp, b.leaf(DType::Float16, {2, 300, across}), {1}));
+    split_scans(b.graph,
+                {.wanted = 16000, .least = 1, .least_extent = 1, .slab_bytes = 4096, .row_bytes = 256});
+    ir::verify(b.graph);
+    return std::ranges::count_if(b.graph.nodes, [](const auto& n) { return ir::is_scan(n.op); });
+  };
+  EXPECT_EQ(scans(64), 1);
+  EXPECT_EQ(scans(30), 2);
+}
+
 TEST(SplitScans, WhatIsBusyOrShortStays) {
   const ScanCosts costs{.wanted = 160, .least = 1000, .least_extent = 100};
   EXPECT_EQ(chunks_of(Op::scan_max, DType::Float32, {200, 160}, {0}, costs), 1);  // enough of them

@@ -145,6 +145,27 @@ TEST(TakeExtremes, TheGreatestTwoWithoutTheirPositions) {
   }
 }
 
+TEST(TakeExtremes, TheGreatestTwoValuesOfRowsInMemory) {
+  const auto parts = [](std::int64_t columns, bool places, bool by_values) {
+    GraphBuilder b;
+    const NodeId both = b.add(Op::sort_with_positions, {b.leaf(DType::Float32, {6, columns})},
+                              ir::Sort{1, true}, {.dims = Shape{6, 2}});
+    b.root(b.add(Op::part, {both}, ir::Part{0}, {.dtype = DType::Float32, .dims = Shape{6, 2}}));
+    if (places) b.root(b.add(Op::part, {both}, ir::Part{1}, {.dtype = DType::Int64, .dims = Shape{6, 2}}));
+    const auto expected = b.values();
+    take_extremes(b.graph, {.seconds = true, .by_values = by_values});
+    dce(b.graph);
+    ir::verify(b.graph);
+    EXPECT_EQ(b.values(), expected);
+    return count(b, Op::part);
+  };
+  EXPECT_EQ(parts(8, false, true), 0);
+  EXPECT_EQ(parts(2, false, true), 0);
+  EXPECT_EQ(parts(9, false, true), 1) << "a row of several threads";
+  EXPECT_EQ(parts(8, true, true), 2) << "with their positions";
+  EXPECT_EQ(parts(8, false, false), 1) << "found by positions";
+}
+
 TEST(TakeExtremes, PositionsThatAreAskedForAreFound) {
   for (const DType type : {DType::Float32, DType::Int32}) {
     GraphBuilder b;
