@@ -43,12 +43,13 @@ constexpr int kPairBody = 12;                  // primitives that leave register
 constexpr std::int64_t kTilesAThread = 32;     // of results of pairs, so that threads end together
 constexpr int kLeastLanes = 4;                 // lanes that write a tile
 constexpr int kLine = 64;                      // bytes of a store that goes past the caches as one
-constexpr std::int64_t kStripeAbove = 20;      // reduced elements from which columns are read row by row, …
-constexpr std::int64_t kLongStripe = 32;       // … or scanned, or where what ends a column takes longer
-constexpr int kKeptInStripes = 2;              // registers that the reductions of a column take, at most
-constexpr std::int64_t kManyColumns = 4096;    // points of kept axes that share the lanes: enough
-constexpr std::int64_t kChainChunk = 32768;    // elements of a scan, read twice: within the second cache
-constexpr std::int64_t kShortSlab = 16;        // elements behind a lane of a bunch: few
+constexpr int kFewByElement = 2;  // guarded operands of which a line's elements are loaded one by one
+constexpr std::int64_t kStripeAbove = 20;    // reduced elements from which columns are read row by row, …
+constexpr std::int64_t kLongStripe = 32;     // … or scanned, or where what ends a column takes longer
+constexpr int kKeptInStripes = 2;            // registers that the reductions of a column take, at most
+constexpr std::int64_t kManyColumns = 4096;  // points of kept axes that share the lanes: enough
+constexpr std::int64_t kChainChunk = 32768;  // elements of a scan, read twice: within the second cache
+constexpr std::int64_t kShortSlab = 16;      // elements behind a lane of a bunch: few
 constexpr std::int64_t kSlabsBunch = 64, kShortSlabsBunch = 256;  // lanes of a grid item
 constexpr std::int64_t kBunchBytes = 96 << 10;  // of all tiles of such an item: little of the second cache
 constexpr std::int64_t kMostBatch = 64;         // rows
@@ -99,9 +100,11 @@ bool leaves_idle(std::int64_t elements, int lanes) {
 }
 
 /// As many lanes as make a line of memory of the narrowest result; elements that lie apart would be in too
-/// many registers.
-int lanes_of_line(const Facts& f, int lanes) {
-  return f.dense ? std::clamp(kLine / f.out_narrowest, lanes, 4 * lanes) : lanes;
+/// many registers, and LLVM takes seconds to schedule two registers of bytes that are loaded one by one where
+/// guards say so.
+int lanes_of_line(const Facts& f, const Target& t, int lanes) {
+  const bool one_by_one = f.guarded && f.loads > kFewByElement && f.out_narrowest == 1 && t.vector_bytes < 64;
+  return f.dense && !one_by_one ? std::clamp(kLine / f.out_narrowest, lanes, 4 * lanes) : lanes;
 }
 
 /// Short rows that share the lanes come round to the beginning of a vector again. What such a round's
@@ -113,7 +116,7 @@ bool find_round(const Facts& f, const Target& t, int least, std::int64_t many, S
   for (auto axis = static_cast<int>(f.axes.size()) - 1; axis-- > 0;) {
     const std::int64_t extent = f.axes[static_cast<std::size_t>(axis)].extent;
     period *= f.axes[static_cast<std::size_t>(axis) + 1].extent;
-    int lanes = lanes_of_line(f, least);
+    int lanes = lanes_of_line(f, t, least);
     const std::int64_t most = f.jumps ? 2 * kMostRound : kMostRound;
     while (lanes > least && std::lcm<std::int64_t>(period, lanes) > most) lanes /= 2;
     const std::int64_t round = std::lcm<std::int64_t>(period, lanes);
@@ -156,7 +159,7 @@ bool put_rows_inside(const Facts& f, const Target& t, int lanes, std::int64_t ro
       outer >= kLeastRounds * t.threads)
     s.block = front;
   s.lanes = lanes;
-  const int wide = lanes_of_line(f, lanes);
+  const int wide = lanes_of_line(f, t, lanes);
   const bool no_more_idle = row >= wide && round_up(row, wide) == round_up(row, lanes);
   if (f.jumps || no_more_idle || row >= 4 * wide) s.lanes = wide;
   // Each vector of a row looks up where the row is: as few as lines allow, and of these the shortest.
@@ -417,7 +420,7 @@ Schedule schedule_map(const Facts& f, const Target& t, Schedule s) {
   if (s.lane_axis == last) use_lanes(f, lanes, s);
   // A line goes past the caches by one store: in two, with work between them, it takes half as long again.
   if (s.stream && f.states == 0 && f.prims < kLongAnyway)
-    s.lanes = std::max(s.lanes, lanes_of_line(f, lanes));
+    s.lanes = std::max(s.lanes, lanes_of_line(f, t, lanes));
   return s;
 }
 

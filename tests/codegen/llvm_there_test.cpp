@@ -6,8 +6,6 @@
 
 #include <gtest/gtest.h>
 
-#include <cstdlib>
-
 namespace kiln {
 namespace {
 
@@ -53,9 +51,6 @@ TEST(LlvmThere, ValuesAreTheInterpreters) {
       for (const std::int64_t radius : {1, 2})
         for (const bool around : {false, true}) {
           if (around && shape[0] == 1) continue;
-          // LLVM takes half a minute for one of these, whose bytes AVX2 loads one by one.
-          const bool takes_long = dtype == DType::UInt8 && radius == 2 && shape[1] <= 64;
-          if (takes_long && !std::getenv("KILN_TEST_LONG")) continue;
           expect_as_interpreted(std::string(name(dtype)) + " columns " + std::to_string(shape[1]), [&] {
             const Tensor x = numbers(shape, dtype);
             return std::vector<Tensor>{stencil(x, radius, around)};

@@ -64,6 +64,28 @@ TEST(Schedule, JoinedRowsOfAnyLengthAreInsideTheLanes) {
   EXPECT_GT(of_middle(4096).round, 0);
 }
 
+/// Of a stencil of bytes whose neighbours registers of 32 bytes load one by one, a line would be two of them.
+TEST(Schedule, GuardedBytesFillOneRegisterThatHasNoMaskedLoads) {
+  const auto lanes = [](int bytes, int loads, bool guarded) {
+    const Facts::Axis axes[] = {{501, false}, {100, false}};
+    Facts f;
+    f.axes = axes;
+    f.prims = 40;
+    f.loads = loads;
+    f.guarded = guarded;
+    f.near = 1;
+    f.widest_bytes = 1;
+    f.out_narrowest = 1;
+    Target t;
+    t.threads = 2;
+    t.vector_bytes = bytes;
+    return std::get<Schedule>(schedule(f, t)).lanes;
+  };
+  EXPECT_EQ(lanes(32, 9, true), 32);
+  EXPECT_EQ(lanes(64, 9, true), 64);
+  EXPECT_EQ(lanes(32, 9, false), 64);
+}
+
 /// Rows of narrow results have as many lanes as make a line where that leaves no more of them idle.
 TEST(Schedule, RowsInsideTheLanesFillLines) {
   Facts f;
