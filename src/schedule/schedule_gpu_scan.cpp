@@ -14,8 +14,8 @@ constexpr int kChainsByElements = 3, kChainsOfParts = 2;  // … by single eleme
 constexpr int kChunkSteps = 8, kChunkElements = 16;       // of a thread: vectors, or elements one by one
 constexpr int kChunkRegisters = 32;                       // of a thread for elements of its columns
 constexpr int kMostRows = 32, kLeastRows = 4;             // of a thread's columns
-constexpr int kMostColumns = 4;  // of a thread: each has totals in registers, and with those of 15 other
-                                 // warps in shared memory
+constexpr int kMostColumns = 4;  // of a thread: each has totals, and those of 15 other warps beside them,
+                                 // in shared memory
 constexpr std::int64_t kLongRows = 1 << 18;  // elements
 constexpr int kThreads = 512;                // of a block of longer rows, or of columns: its turns are fewer
 
