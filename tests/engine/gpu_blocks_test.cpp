@@ -22,12 +22,7 @@ class GpuBlocks : public testing::CudaTest {
   static void same(const std::function<Tensor()>& program) {
     const auto run = [&] { return program().astype(DType::Int32).to_vector<std::int32_t>(); };
     const std::vector<std::int32_t> here = run();
-    const Config before = config();
-    Config c = before;
-    c.device = "cpu";
-    configure(c);
-    const std::vector<std::int32_t> there = run();
-    configure(before);
+    const std::vector<std::int32_t> there = on_cpu(run);
     EXPECT_TRUE(here == there);
   }
 };

@@ -24,12 +24,7 @@ class GpuChains : public testing::CudaTest {
   static void same(const std::function<Tensor()>& program) {
     const auto run = [&] { return program().astype(DType::Int64).to_vector<std::int64_t>(); };
     const std::vector<std::int64_t> here = run();
-    const Config before = config();
-    Config c = before;
-    c.device = "cpu";
-    configure(c);
-    const std::vector<std::int64_t> there = run();
-    configure(before);
+    const std::vector<std::int64_t> there = on_cpu(run);
     EXPECT_EQ(here, there);
   }
   /// Scans in both directions, with and without an element itself.
@@ -63,12 +58,7 @@ TEST_F(GpuChains, LogarithmsOfSums) {
       return logcumsumexp(numbers(shape, DType::Float32, 61) * 0.5, axis).to_vector<float>();
     };
     const std::vector<float> here = run();
-    const Config before = config();
-    Config c = before;
-    c.device = "cpu";
-    configure(c);
-    const std::vector<float> there = run();
-    configure(before);
+    const std::vector<float> there = on_cpu(run);
     ASSERT_EQ(here.size(), there.size());
     for (std::size_t i = 0; i < here.size(); ++i) ASSERT_NEAR(here[i], there[i], 1e-4) << i;
   }

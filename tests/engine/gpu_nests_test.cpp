@@ -33,10 +33,7 @@ class GpuNests : public testing::GpuSame {
     };
     const std::vector<float> here = run();
     EXPECT_EQ(launches_, 1u);
-    Config c = config();
-    c.device = "cpu";
-    const ScopedConfig scope(c);
-    const std::vector<float> there = run();
+    const std::vector<float> there = on_cpu(run);
     ASSERT_EQ(here.size(), there.size());
     for (std::size_t i = 0; i < here.size(); ++i)
       if (!(std::isnan(here[i]) && std::isnan(there[i])))
@@ -172,10 +169,7 @@ TEST_F(GpuNests, LossesOfRows) {
       return losses.to_vector<float>();
     };
     const std::vector<float> here = loss();
-    Config c = config();
-    c.device = "cpu";
-    const ScopedConfig scope(c);
-    const std::vector<float> there = loss();
+    const std::vector<float> there = on_cpu(loss);
     for (std::size_t i = 0; i < here.size(); ++i) ASSERT_NEAR(here[i], there[i], 1e-4f) << i;
   }
 }

@@ -41,12 +41,7 @@ class GpuRelative : public testing::CudaTest {
                           double slack = 1) {
     const auto run = [&] { return program().astype(DType::Float64).to_vector<double>(); };
     const std::vector<double> here = run();
-    const Config before = config();
-    Config c = before;
-    c.device = "cpu";
-    configure(c);
-    const std::vector<double> there = run();
-    configure(before);
+    const std::vector<double> there = on_cpu(run);
     const double relative = type == DType::Float64 ? 1e-14 : type == DType::Float32 ? 1e-6 : 2e-3;
     for (std::size_t i = 0; i < here.size(); ++i) {
       if (!std::isfinite(there[i])) {

@@ -20,6 +20,15 @@ class CudaTest : public ::testing::Test {
   }
   void TearDown() override { configure(before_); }
 
+  /// What a program gives on the CPU.
+  template <class Program>
+  static auto on_cpu(const Program& program) {
+    Config c = config();
+    c.device = "cpu";
+    const ScopedConfig scope(c);
+    return program();
+  }
+
   const Config before_ = config();
 };
 

@@ -94,35 +94,32 @@ inline float ptx_min(float a, float b) { return a != a || b != b ? a + b : fminf
 inline void __threadfence() {}
 inline void __threadfence_block() {}
 inline void __nanosleep(unsigned) {}
+/// What stood there, of which `next` makes what stands there now. (Threads take turns.)
+template <class T, class Next>
+inline T exchanged(T* at, Next next) {
+  const T old = *at;
+  *at = next(old);
+  return old;
+}
 template <class T>
 inline T atomicAdd(T* at, T x) {
-  T old = *at;
-  *at = old + x;
-  return old;
+  return exchanged(at, [&](T old) { return old + x; });
 }
 template <class T>
 inline T atomicOr(T* at, T x) {
-  T old = *at;
-  *at = old | x;
-  return old;
+  return exchanged(at, [&](T old) { return old | x; });
 }
 template <class T>
 inline T atomicAnd(T* at, T x) {
-  T old = *at;
-  *at = old & x;
-  return old;
+  return exchanged(at, [&](T old) { return old & x; });
 }
 template <class T>
 inline T atomicMax(T* at, T x) {
-  T old = *at;
-  *at = old > x ? old : x;
-  return old;
+  return exchanged(at, [&](T old) { return old > x ? old : x; });
 }
 template <class T>
 inline T atomicMin(T* at, T x) {
-  T old = *at;
-  *at = old < x ? old : x;
-  return old;
+  return exchanged(at, [&](T old) { return old < x ? old : x; });
 }
 template <class T>
 inline T atomicCAS(T* at, T seen, T next) {

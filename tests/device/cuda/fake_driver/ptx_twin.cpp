@@ -64,10 +64,7 @@ float float8_of(unsigned char x, bool e5m2) {
 
 void multiply_add(float (&sum)[4], const unsigned (&a)[4], unsigned b0, unsigned b1, float) {
   const unsigned me = threadIdx.x, warp = me / 32 * 32, g = me % 32 / 4, q = me % 4;
-  for (int i = 0; i < 4; ++i) fragments[me][i] = a[i];
-  fragments[me][4] = b0;
-  fragments[me][5] = b1;
-  meet(warp, ~0u);
+  show_fragments(a, b0, b1);
   const auto part_of = [&](unsigned lane, int word) {
     return __uint_as_float(fragments[warp + lane][word] & 0xffffe000u);
   };

@@ -67,13 +67,18 @@ inline void load_matrices(unsigned (&to)[4], unsigned from) {
   });
 }
 extern unsigned fragments[1024][6];  // of products, of each thread
+/// Shows a thread's fragments to its warp.
+inline void show_fragments(const unsigned (&a)[4], unsigned b0, unsigned b1) {
+  unsigned(&own)[6] = fragments[threadIdx.x];
+  for (int i = 0; i < 4; ++i) own[i] = a[i];
+  own[4] = b0;
+  own[5] = b1;
+  meet(threadIdx.x / 32 * 32, ~0u);
+}
 template <class T>
 inline void multiply_add(float (&sum)[4], const unsigned (&a)[4], unsigned b0, unsigned b1, T) {
   const unsigned me = threadIdx.x, warp = me / 32 * 32, g = me % 32 / 4, q = me % 4;
-  for (int i = 0; i < 4; ++i) fragments[me][i] = a[i];
-  fragments[me][4] = b0;
-  fragments[me][5] = b1;
-  meet(warp, ~0u);
+  show_fragments(a, b0, b1);
   const auto half_of = [&](unsigned lane, int word, int half) {
     T x;
     x.bits = (unsigned short)(fragments[warp + lane][word] >> 16 * half);
@@ -90,10 +95,7 @@ float float8_of(unsigned char x, bool e5m2);  // of 4 or 5 bits of exponent
 template <template <bool, bool> class Pair, bool A, bool B>
 inline void multiply_add(float (&sum)[4], const unsigned (&a)[4], unsigned b0, unsigned b1, Pair<A, B>) {
   const unsigned me = threadIdx.x, warp = me / 32 * 32, g = me % 32 / 4, q = me % 4;
-  for (int i = 0; i < 4; ++i) fragments[me][i] = a[i];
-  fragments[me][4] = b0;
-  fragments[me][5] = b1;
-  meet(warp, ~0u);
+  show_fragments(a, b0, b1);
   const auto byte_of = [&](unsigned lane, int word, int byte) {
     return (unsigned char)(fragments[warp + lane][word] >> 8 * byte);
   };
