@@ -1,8 +1,9 @@
-// Convolutions whose channels lie apart, by multiply-adds of single threads: windows are columns of the
-// result, filters its rows. A thread has kEach adjacent windows of an image's row (a strip) beside kBeside
-// filters. Shared memory has what strips read once for all filters and for all windows that share it: a
-// segment of a row of the array for each strip and each row of it, of a few channels at a time (a stage). So
-// a multiply-add costs a fraction of a load, where product_fma.cuh copies each window's elements one by one.
+// What convolutions share whose channels lie apart: windows are columns of the result, filters its rows. A
+// strip is kEach adjacent windows of an image's row. Shared memory has what strips read once for all filters
+// and for all windows that share it: a segment of a row of the array for each strip and each row of it, of a
+// few channels at a time (a stage). So a multiply-add costs a fraction of a load, where product_gather.cuh
+// copies each window's elements one by one. Who multiplies stands in a file of its own:
+// product_strips_fma.cuh, product_strips_mma.cuh.
 //
 // A tile has strips side by side, below each other, and of several images: Windows::strips_x by strips_y by
 // strips_images of them. A block makes several tiles. Where each unit of kUnit elements comes from is in a
@@ -15,6 +16,7 @@ typedef Config::Element Element;
 typedef Config::Sum Sum;
 
 constexpr int kThreads = 128, kBlocksPerSm = Config::kBlocks, kBeside = 8;
+constexpr bool kFragments = Config::kFragments;  // tensor cores take eight terms at a time
 constexpr int kEach = Config::kEach, kTeams = Config::kTileBeside / kBeside, kStrips = kThreads / kTeams;
 constexpr int kTaps = Config::kTaps, kStep = Config::kStep, kGap = Config::kGap;  // of the inner axis
 constexpr int kUnit = Config::kUnit, kShift = Config::kShift;  // elements; in front of a strip's first one
@@ -39,8 +41,6 @@ constexpr int kOtherPitch = (Config::kTileBeside + kSums) * kBytes;
 constexpr int kBatch = 2;  // a copy that follows a load from shared memory waits for it: loads come first
 static_assert(kEach % kWidth == 0 && kStrips * kTeams == kThreads && kShift < kUnit, "");
 
-__device__ __forceinline__ float add_product(float a, float b, float c) { return __fmaf_rn(a, b, c); }
-__device__ __forceinline__ double add_product(double a, double b, double c) { return __fma_rn(a, b, c); }
 __device__ __forceinline__ float widened(f16 x) { return to_float(x); }
 __device__ __forceinline__ float widened(bf16 x) { return to_float(x); }
 __device__ __forceinline__ float widened(float x) { return x; }
@@ -49,15 +49,17 @@ __device__ __forceinline__ double widened(double x) { return x; }
 /// a / b of small numbers, of which nobody waits for a division. Pre: 0 <= a < 2^20, 0 < b.
 __device__ __forceinline__ int divide(int a, int b) { return int((float(a) + 0.5f) * (1.0f / float(b))); }
 
-/// Sizes of a block's memory: segments of a channel, bytes of them, terms of a channel, and the rest.
+/// Sizes of a block's memory: segments of a channel, bytes of them, terms of a channel and lines of filters
+/// of a stage, and the rest.
 struct Sizes {
-  int rows, segments, plane, terms, stage, table, entries, results;
+  int rows, segments, plane, terms, lines, stage, table, entries, results;
   __device__ __forceinline__ explicit Sizes(const Windows& w) {
     rows = (w.strips_y - 1) * w.step[1] + (w.taps[1] - 1) * w.gap[1] + 1;
     segments = w.strips_images * rows * w.strips_x;
     plane = segments * kPitch;
     terms = w.taps[1] * kTaps;
-    stage = w.depth * (plane + terms * kOtherPitch);
+    lines = kFragments ? (w.depth * terms + 7) / 8 * 8 : w.depth * terms;
+    stage = w.depth * plane + lines * kOtherPitch;
     table = 2 * stage;
     entries = (segments * kUnits + kBatch * kThreads - 1) / (kBatch * kThreads) * (kBatch * kThreads);
     results = table + entries * 8;
@@ -106,11 +108,15 @@ __device__ __forceinline__ void make_table(const Windows& w, const Sizes& s, con
   }
 }
 
-/// Makes zeros of what copies leave out, in both stages.
+/// Makes zeros of what copies leave out, in both stages: of segments, and of lines of filters.
 __device__ __forceinline__ void clear(const Windows& w, const Sizes& s) {
-  for (int stage = 0; stage < 2; ++stage)
-    for (int i = threadIdx.x * 16; i < w.depth * s.plane; i += kThreads * 16)
-      store_shared(shared_base() + stage * s.stage + i, uint4{0, 0, 0, 0});
+  const int segments = w.depth * s.plane, filters = w.depth * s.terms * kOtherPitch;
+  for (uint32 stage = shared_base(); stage < shared_base() + 2 * s.stage; stage += s.stage) {
+    for (int i = threadIdx.x * 16; i < segments; i += kThreads * 16)
+      store_shared(stage + i, uint4{0, 0, 0, 0});
+    for (int i = segments + filters + threadIdx.x * 16; i < s.stage; i += kThreads * 16)
+      store_shared(stage + i, uint4{0, 0, 0, 0});
+  }
 }
 
 __device__ __forceinline__ void fetch(uint32 to, const Element* from) {
@@ -168,140 +174,39 @@ __device__ __forceinline__ void start_filters(const Windows& w, const Product& p
   }
 }
 
-/// A thread's elements of a segment.
-__device__ __forceinline__ void load_segment(Sum (&x)[kReach], uint32 from) {
-  union {
-    uint4 words;
-    Held elements[kVector];
-  } u;
-#pragma unroll
-  for (int i = 0; i < kVectors; ++i) {
-    u.words = load_shared_16(from + i * 16);
-#pragma unroll
-    for (int e = 0; e < kVector; ++e)
-      if (i * kVector + e < kReach) x[i * kVector + e] = widened(u.elements[e]);
-  }
-}
-
-__device__ __forceinline__ void load_filters(Sum (&x)[kBeside], uint32 from) {
-  union {
-    uint4 words;
-    Sum elements[kSums];
-  } u;
-#pragma unroll
-  for (int i = 0; i < kBeside / kSums; ++i) {
-    u.words = load_shared_16(from + i * 16);
-#pragma unroll
-    for (int e = 0; e < kSums; ++e) x[i * kSums + e] = u.elements[e];
-  }
-}
-
-__device__ __forceinline__ void multiply_stage(Sum (&sums)[kBeside][kEach], const Windows& w, const Sizes& s,
-                                               uint32 segment, uint32 filters) {
-  const int row = w.gap[1] * w.strips_x * kPitch;
-#pragma unroll 1
-  for (int channel = 0; channel < w.depth; ++channel, segment += s.plane) {
-    uint32 from = segment;
-#pragma unroll 1
-    for (int y = 0; y < w.taps[1]; ++y, from += row) {
-      Sum x[kReach];
-      load_segment(x, from);
-#pragma unroll
-      for (int tap = 0; tap < kTaps; ++tap, filters += kOtherPitch) {
-        Sum of[kBeside];
-        load_filters(of, filters);
-#pragma unroll
-        for (int j = 0; j < kBeside; ++j)
-#pragma unroll
-          for (int i = 0; i < kEach; ++i)
-            sums[j][i] = add_product(of[j], x[kShift + i * kStep + tap * kGap], sums[j][i]);
-      }
-    }
-  }
-}
-
-/// A strip of results: image, first window of the matrix and how many there are, first filter.
-struct Results {
-  int image, window, count, filter;
-};
-
-__device__ __forceinline__ Sum load_sum(uint32 from, float) { return __uint_as_float(load_shared(from)); }
-__device__ __forceinline__ Sum load_sum(uint32 from, double) {
-  union {
-    uint2 words;
-    double x;
-  } u;
-  u.words = load_shared_8(from);
-  return u.x;
-}
-
-/// Hands sums to the epilogue, kWidth windows at a time. A warp's lanes exchange them by shared memory, so
-/// that adjacent ones store adjacent windows.
-__device__ __forceinline__ void finish_strips(const Args& args, const Sum (&sums)[kBeside][kEach],
-                                              const Results& mine, uint32 shared) {
-  constexpr int kParts = kEach / kWidth;  // of a strip
-  const int lane = threadIdx.x % 32;
-  const uint32 area = shared + threadIdx.x / 32 * (32 * kEach * kBytes);
-  Results of[kParts];
-#pragma unroll
-  for (int r = 0; r < kParts; ++r) {
-    const int q = r * 32 + lane, from = q / kParts, first = q % kParts * kWidth;
-    of[r].image = __shfl_sync(~0u, mine.image, from);
-    of[r].window = __shfl_sync(~0u, mine.window, from) + first;
-    of[r].count = __shfl_sync(~0u, mine.count, from) - first;
-    of[r].filter = __shfl_sync(~0u, mine.filter, from);
-  }
-#pragma unroll
-  for (int j = 0; j < kBeside; ++j) {
-    union {
-      uint4 words[kEach / kSums];
-      uint32 single[kEach * kBytes / 4];
-      Sum elements[kEach];
-    } u;
-#pragma unroll
-    for (int i = 0; i < kEach; ++i) u.elements[i] = sums[j][i];
-#pragma unroll
-    for (int i = 0; i < (kEach * kBytes + 3) / 4; ++i)
-      if constexpr (kEach % kSums != 0) store_shared(area + lane * (kEach * kBytes) + i * 4, u.single[i]);
-#pragma unroll
-    for (int i = 0; i < kEach / kSums; ++i)
-      if constexpr (kEach % kSums == 0) store_shared(area + lane * (kEach * kBytes) + i * 16, u.words[i]);
-    __syncwarp();
-#pragma unroll
-    for (int r = 0; r < kParts; ++r) {
-      Sum x[1][kWidth];
-#pragma unroll
-      for (int e = 0; e < kWidth; ++e)
-        x[0][e] = load_sum(area + ((r * 32 + lane) * kWidth + e) * kBytes, Sum());
-      if (of[r].count > 0 && of[r].filter + j < args.product.m)
-        epilogue(args, 0, of[r].image, of[r].filter + j, of[r].window,
-                 of[r].count < kWidth ? of[r].count : kWidth, x);
-    }
-    __syncwarp();
-  }
-}
-
-/// A thread's strip of the tile, and its place; those that are not there do as the first one.
-struct OwnStrip {
-  int team, x, y, image, segment;
-  bool there;
-  __device__ __forceinline__ OwnStrip(const Windows& w, const Sizes& s) {
-    const int strip = threadIdx.x % kStrips, row = divide(strip, w.strips_x);
-    team = threadIdx.x / kStrips;
-    x = strip - row * w.strips_x;
+/// Where the number-th strip of a tile is: the strip of a row, the row, the image.
+struct StripOfTile {
+  int x, y, image;
+  __device__ __forceinline__ StripOfTile(const Windows& w, int number) {
+    const int row = divide(number, w.strips_x);
+    x = number - row * w.strips_x;
     image = divide(row, w.strips_y);
     y = row - image * w.strips_y;
-    there = image < w.strips_images;
-    segment = there ? ((image * s.rows + y * w.step[1]) * w.strips_x + x) * kPitch : 0;
+  }
+  /// Where its first segment is in a stage; one that is not there does as the first.
+  __device__ __forceinline__ int segment(const Windows& w, const Sizes& s) const {
+    return image < w.strips_images ? ((image * s.rows + y * w.step[1]) * w.strips_x + x) * kPitch : 0;
+  }
+  __device__ __forceinline__ bool is_there(const Windows& w, const StripPlace& place) const {
+    return image < w.strips_images && image < place.images && place.y + y < w.count[1];
   }
 };
 
-__device__ __forceinline__ void run_product(const Args& args) {
+__device__ __forceinline__ void exchange(uint32& a, uint32& b) {
+  const uint32 of_a = a;
+  a = b;
+  b = of_a;
+}
+
+/// A block's tiles: `Sums` has those of one, multiplies stages (`multiply`, of the address) and hands them
+/// on. One that rounds elements does a tile again, exactly, that has infinities or what is no number: an
+/// infinity's parts give other results than the infinity.
+template <class Sums>
+__device__ __forceinline__ void run_strips(const Args& args) {
   const Windows& w = args.windows;
   const Product& p = args.product;
   const Sizes s(w);
-  const uint32 shared = shared_base();
-  const OwnStrip own(w, s);
+  Sums sums(w, s);
   const auto prepare = [&](const StripPlace& place) {
     make_table(w, s, place);
     clear(w, s);
@@ -323,34 +228,36 @@ __device__ __forceinline__ void run_product(const Args& args) {
     copies_commit();
   };
   StripPlace place(w, p, blockIdx.x);
+  uint32 now = shared_base(), next = now + s.stage;
   prepare(place);
   enter(place);
-  start(place, shared);
-  uint32 now = shared, next = shared + s.stage;
-  for (int tile = blockIdx.x; tile < w.tiles;) {
-    Sum sums[kBeside][kEach] = {};
+  start(place, now);
+  const auto add_stages = [&](const auto& multiply) {
+    sums.clear();
     for (int channel = 0; channel < w.channels; channel += w.depth) {
       copies_wait<0>();
       __syncthreads();
       if (channel + w.depth < w.channels) start(place, next);
-      multiply_stage(sums, w, s, now + own.segment, now + w.depth * s.plane + own.team * (kBeside * kBytes));
-      const uint32 then = now;
-      now = next;
-      next = then;
+      multiply(now);
+      exchange(now, next);
     }
-    const int first = (place.x + own.x) * kEach;
-    const bool there = own.there && own.image < place.images && place.y + own.y < w.count[1];
-    const Results results = {place.image + own.image, (place.y + own.y) * w.count[0] + first,
-                             there ? w.count[0] - first : 0, place.beside + own.team * kBeside};
+  };
+  for (int tile = blockIdx.x; tile < w.tiles;) {
+    add_stages([&](uint32 stage) { sums.multiply(w, s, stage); });
+    if (Sums::kRounds && __syncthreads_or(!sums.is_finite())) {
+      enter(place);
+      start(place, now);
+      add_stages([&](uint32 stage) { sums.multiply_exactly(w, s, stage); });
+    }
+    const StripPlace before = place;
     tile += gridDim.x;
     if (tile < w.tiles) {
       __syncthreads();
-      const StripPlace before = place;
       place = StripPlace(w, p, tile);
       if (!place.has_table_of(before)) prepare(place);
       enter(place);
       start(place, now);
     }
-    finish_strips(args, sums, results, shared + s.results);
+    sums.finish(args, s, before);
   }
 }

@@ -47,6 +47,10 @@ __device__ __forceinline__ void store_shared(uint32 to, uint32 x) {
   asm volatile("st.shared.b32 [%0], %1;" ::"r"(to), "r"(x) : "memory");
 }
 
+__device__ __forceinline__ void store_shared(uint32 to, uint16 x) {
+  asm volatile("st.shared.b16 [%0], %1;" ::"r"(to), "h"(x) : "memory");
+}
+
 __device__ __forceinline__ void store_shared(uint32 to, uint4 x) {
   asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w)
                : "memory");
@@ -84,6 +88,21 @@ __device__ __forceinline__ uint4 load_shared_16(uint32 from) {
                : "r"(from)
                : "memory");
   return x;
+}
+
+__device__ __forceinline__ void load_shared_element(uint32 from, uint32& x) { x = load_shared(from); }
+__device__ __forceinline__ void load_shared_element(uint32 from, double& x) {
+  asm volatile("ld.shared.f64 %0, [%1];" : "=d"(x) : "r"(from) : "memory");
+}
+__device__ __forceinline__ void load_shared_element(uint32 from, uint16& x) {
+  asm volatile("ld.shared.b16 %0, [%1];" : "=h"(x) : "r"(from) : "memory");
+}
+/// Two at a multiple of their bytes.
+__device__ __forceinline__ void load_shared_pair(uint32 from, uint32& x, uint32& y) {
+  asm volatile("ld.shared.v2.b32 {%0, %1}, [%2];" : "=r"(x), "=r"(y) : "r"(from) : "memory");
+}
+__device__ __forceinline__ void load_shared_pair(uint32 from, double& x, double& y) {
+  asm volatile("ld.shared.v2.f64 {%0, %1}, [%2];" : "=d"(x), "=d"(y) : "r"(from) : "memory");
 }
 
 /// Four 8 × 8 matrices of 16-bit elements; lane l has the address of row l % 8 of matrix l / 8. Lane 4 g + q
@@ -128,6 +147,25 @@ __device__ __forceinline__ void multiply_add(float (&sum)[4], const uint32 (&a)[
       "{%0, %1, %2, %3};"
       : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+/// The same of doubles, in the places that those floats have.
+__device__ __forceinline__ void multiply_add(double (&sum)[4], const double (&a)[4], double b0, double b1,
+                                             double) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile(
+      "mma.sync.aligned.m16n8k8.row.col.f64.f64.f64.f64 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+      "{%0, %1, %2, %3};"
+      : "+d"(sum[0]), "+d"(sum[1]), "+d"(sum[2]), "+d"(sum[3])
+      : "d"(a[0]), "d"(a[1]), "d"(a[2]), "d"(a[3]), "d"(b0), "d"(b1));
+#else
+#pragma unroll
+  for (int half = 0; half < 2; ++half)
+#pragma unroll
+    for (int k = 0; k < 2; ++k)
+      asm volatile("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%0, %1}, {%2}, {%3}, {%0, %1};"
+                   : "+d"(sum[2 * half]), "+d"(sum[2 * half + 1])
+                   : "d"(a[2 * k + half]), "d"(k == 0 ? b0 : b1));
+#endif
 }
 /// The same of 8-bit floats (sm_89): a (16 × 32) times b (32 × 8). Lane 4 g + q holds of a rows g and g + 8
 /// of columns 4 q to 4 q + 3, then those of 16 columns on, and of b the same rows of column g.

@@ -460,7 +460,7 @@ class RegionLowering : private Roles {
   std::optional<device::TiledBuffer> tiled(const ProductOperand& operand, bool k_major, std::int64_t rows,
                                            std::int64_t k, std::int64_t batches, bool rows_last) const;
   void choose_window_loop(kernel::Template& t, const ProductOperand&, const ProductOperand&, std::int64_t);
-  void choose_fma_loop(kernel::Template& t, const ProductOperand&, const ProductOperand&, std::int64_t);
+  void choose_gathering_loop(kernel::Template&, const ProductOperand&, const ProductOperand&, std::int64_t);
   void choose_main_loop(kernel::Template& t, const ProductOperand& a, std::span<const ProductOperand> b,
                         std::int64_t batches, std::int64_t m);
   void add_epilogue(kernel::Template& t, bool one_matrix);

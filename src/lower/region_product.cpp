@@ -103,14 +103,15 @@ void RegionLowering::choose_product() {
     s_.stream = false;  // the tile's lines are in cache, and readers follow
   } else {
     const int vector = column_groups_.empty() ? 1 : vector_elements();
-    // Single threads have 16 bytes of sums of windows.
-    const bool fma = windows_ && !windows_->tensor_cores;
-    const int least = fma ? kVectorBytes / static_cast<int>(size_of(sum_type(g_[product_].dtype))) : kPair;
-    s_.lanes = vector >= kWide && !fma ? kWide : least;
+    const bool gathers = windows_ && !windows_->tensor_cores;
+    const int least =
+        gathers ? kVectorBytes / static_cast<int>(size_of(sum_type(g_[product_].dtype))) : kPair;
+    s_.lanes = vector >= kWide && !gathers ? kWide : least;
     s_.steps = 1;
     s_.ragged = unaligned_ = vector < least;
-    if (fma && takes_strips(g_, product_, *windows_)) {  // a call of the epilogue has windows of one row
-      s_.lanes = s_.ragged ? 1 : width_of_strip(*windows_, g_[product_].dtype == DType::Float64, least);
+    const StripLoop strips = gathers ? strip_loop(g_, product_, *windows_, target_) : StripLoop::None;
+    if (strips != StripLoop::None) {  // a call of the epilogue has windows of one row
+      s_.lanes = std::gcd(vector, width_of_strip(*windows_, g_[product_].dtype == DType::Float64, strips));
       s_.ragged = unaligned_ = false;
     }
     s_.threads = {kPlainThreads, 1, false};
@@ -495,9 +496,9 @@ void RegionLowering::build_template() {
   append(out_.head, head);
   if (windows_) {
     std::optional<WindowStrips> strips;
-    if (k_.main_loop->name == "product_strips")
-      strips =
-          window_strips(g_, product_, *windows_, *constant_in(*k_.main_loop, "kFlat") != 0, target_.threads);
+    if (k_.main_loop->name.starts_with("product_strips"))
+      strips = window_strips(g_, product_, *windows_, strip_loop(g_, product_, *windows_, target_),
+                             *constant_in(*k_.main_loop, "kFlat") != 0, target_.threads);
     const std::vector<std::byte> more = head_of_windows(*windows_, strips);
     out_.head.insert(out_.head.end(), more.begin(), more.end());
   }

@@ -5,6 +5,7 @@
 #include "support/check.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <numeric>
 #include <tuple>
 
@@ -21,7 +22,11 @@ constexpr std::int64_t kMostReach = 24;  // elements of a strip that a thread's 
 constexpr std::int64_t kMostShared = 96 << 10, kUsualShared = 56 << 10;  // bytes of a block
 constexpr double kShortSlowness = 1.15;        // of multiply-adds of strips of four windows
 constexpr double kCopy = 6, kFilterCopy = 10;  // instructions
-constexpr double kEntry = 30, kBegin = 1200;   // of a block: of its table; its results
+// Of a multiply-add of tensor cores, with the loads of its operands: floats are multiplied three times. Of a
+// stage's beginning and end.
+constexpr double kSlotsOfParts = 0.35, kStage = 150;
+constexpr std::int64_t kFragmentRows = 16, kSteps = 8;
+constexpr double kEntry = 30, kBegin = 1200;  // of a block: of its table; its results
 
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
@@ -71,19 +76,21 @@ Form form_of(const plan::Graph& g, const WindowView& v, std::int64_t each, std::
 
 class Chooser {
  public:
-  Chooser(const plan::Graph& g, NodeId product, const WindowView& v, bool flat, int sms)
-      : g_(g), v_(v), flat_(flat), sms_(sms), y_(axis_of(v, 1)) {
+  Chooser(const plan::Graph& g, NodeId product, const WindowView& v, StripLoop loop, bool flat, int sms)
+      : g_(g), v_(v), fragments_(loop == StripLoop::TensorCores), flat_(flat), sms_(sms), y_(axis_of(v, 1)) {
     const ir::Dims dims = g[product].dims;
     filters_ = dims[dims.size() - 2];
     for (std::size_t a = 0; a + 2 < dims.size(); ++a) batch_ *= dims[a];
     sum_bytes_ = std::max<std::int64_t>(4, size_of(g[product].dtype));
+    if (fragments_) slots_ = kSlotsOfParts;
   }
 
   WindowStrips run() {
     constexpr std::int64_t kLeast = 4;  // windows: tiles are more then
     const std::int64_t most = windows_of_strip(v_, sum_bytes_ == 8);
     for (std::int64_t each = most; each >= kLeast; each /= 2)
-      for (const std::int64_t beside : {64, 32, 16, 8}) try_form(form_of(g_, v_, each, beside));
+      for (const std::int64_t beside : {64, 32, 16, 8})
+        if (!fragments_ || beside >= kFragmentRows) try_form(form_of(g_, v_, each, beside));
     KILN_CHECK_THAT(best_cost_ >= 0, "no strips of windows fit a block");
     return best_;
   }
@@ -101,23 +108,19 @@ class Chooser {
   }
 
   void try_block(const Form& f, std::int64_t x, std::int64_t y, std::int64_t images) {
-    const std::int64_t rows = (y - 1) * y_.step + (y_.taps - 1) * y_.gap + 1, segments = images * rows * x,
-                       terms = y_.taps * v_.axes[0].taps;
-    const std::int64_t channel = segments * f.pitch + terms * (f.beside * sum_bytes_ + kVectorBytes),
-                       table = ceil_div(segments * f.units, kEntries) * kEntries * 8;
-    const std::int64_t depth = depth_of(terms * f.each * kFilters, channel, table);
-    const std::int64_t shared = 2 * depth * channel + table + kThreads * f.each * sum_bytes_;
+    const std::int64_t rows = (y - 1) * y_.step + (y_.taps - 1) * y_.gap + 1;
+    const Block b{images * rows * x, y_.taps * v_.axes[0].taps, f};
+    const std::int64_t depth = depth_of(b), shared = shared_of(b, depth);
     if (shared > kMostShared) return;
     const std::int64_t tiles = ceil_div(ceil_div(v_.axes[0].count, f.each), x) * ceil_div(y_.count, y) *
                                ceil_div(batch_, images) * ceil_div(filters_, f.beside);
-    // Loads of a term's filters, and of a row's segment, beside multiply-adds.
-    const double products =
-        static_cast<double>(terms * (f.each * kFilters + kFilters / 4) + y_.taps * f.pitch / kVectorBytes);
-    const double copies = kCopy * static_cast<double>(ceil_div(segments * f.units, kThreads)) +
-                          kFilterCopy * static_cast<double>(ceil_div(f.beside * terms, kThreads));
-    const double each = static_cast<double>(v_.channels) * (products + copies) + kBegin +
-                        kEntry * static_cast<double>(ceil_div(segments * f.units, kThreads));
-    const std::int64_t most = sum_bytes_ == 8 ? 3 : 4, resident = shared > kUsualShared ? 2 : most;
+    const double each = static_cast<double>(v_.channels / depth) * stage_cost(b, depth) + kBegin +
+                        kEntry * static_cast<double>(ceil_div(b.units(), kThreads));
+    // A split float's sums are those of a stage, too.
+    const std::int64_t most = fragments_        ? (f.each == 8 ? 2 : 3)
+                              : sum_bytes_ == 8 ? 3
+                                                : 4,
+                       resident = shared > kUsualShared ? 2 : most;
     const double slowness = sum_bytes_ < 8 && f.each < 8 ? kShortSlowness : 1;
     const double cost = rounds_of_blocks(tiles, resident, sms_) * each * slowness;
     if (best_cost_ >= 0 && cost >= best_cost_) return;
@@ -129,20 +132,60 @@ class Chooser {
     best_ = {f.each, f.beside, f.unit, f.shift, x, y, images, depth, tiles, blocks, shared, most};
   }
 
+  /// A block's memory: segments and terms of a channel.
+  struct Block {
+    std::int64_t segments, terms;
+    const Form& form;
+
+    std::int64_t units() const { return segments * form.units; }
+  };
+  std::int64_t lines_of(const Block& b, std::int64_t depth) const {
+    return fragments_ ? ceil_div(depth * b.terms, kSteps) * kSteps : depth * b.terms;
+  }
+  std::int64_t shared_of(const Block& b, std::int64_t depth) const {
+    const std::int64_t line = b.form.beside * sum_bytes_ + kVectorBytes, lines = lines_of(b, depth),
+                       results = fragments_ ? lines * 4 : kThreads * b.form.each * sum_bytes_;
+    return 2 * (depth * b.segments * b.form.pitch + lines * line) +
+           ceil_div(b.units(), kEntries) * kEntries * 8 + results;
+  }
+
+  /// Instructions of a thread, of a stage.
+  double stage_cost(const Block& b, std::int64_t depth) const {
+    const auto terms = static_cast<double>(b.terms * depth);
+    const double copies =
+        kCopy * static_cast<double>(depth * ceil_div(b.units(), kThreads)) +
+        kFilterCopy * static_cast<double>(ceil_div(b.form.beside * b.terms * depth, kThreads));
+    if (!fragments_) {  // loads of a term's filters, and of a row's segment, beside multiply-adds
+      const double loads =
+          terms * kFilters / 4 + static_cast<double>(depth * y_.taps * b.form.pitch / kVectorBytes);
+      return terms * static_cast<double>(b.form.each * kFilters) + loads + copies;
+    }
+    const auto sums = static_cast<double>(b.form.each * kFilters);
+    return (static_cast<double>(lines_of(b, depth)) * slots_ + 2) * sums + copies + kStage;
+  }
+
   /// Channels of a stage: few, but so many that a stage's products outlast its copies.
-  std::int64_t depth_of(std::int64_t products, std::int64_t bytes, std::int64_t table) const {
-    constexpr std::int64_t kEnough = 512;
-    std::int64_t depth = 1;
-    for (std::int64_t d = 1; d <= v_.channels && depth * products < kEnough; ++d)
-      if (v_.channels % d == 0 && 2 * d * bytes + table <= kUsualShared - 4096) depth = d;
-    return depth;
+  std::int64_t depth_of(const Block& b) const {
+    constexpr std::int64_t kEnough = 512, kRest = 4096;
+    const std::int64_t products = b.terms * b.form.each * kFilters;
+    std::int64_t best = 1;
+    for (std::int64_t d = 2; d <= v_.channels; ++d) {
+      if (v_.channels % d != 0) continue;
+      if (shared_of(b, d) > kUsualShared - (fragments_ ? 0 : kRest)) break;
+      const auto of_channel = [&](std::int64_t depth) {
+        return stage_cost(b, depth) / static_cast<double>(depth);
+      };
+      if (fragments_ ? of_channel(d) < of_channel(best) : best * products < kEnough) best = d;
+    }
+    return best;
   }
 
   const plan::Graph& g_;
   const WindowView& v_;
-  bool flat_;
+  bool fragments_, flat_;
   int sms_;
   WindowView::Axis y_;
+  double slots_ = 1;  // of instructions, of a multiply-add
   std::int64_t filters_ = 1, batch_ = 1, sum_bytes_ = 4;
   double best_cost_ = -1;
   WindowStrips best_{};
@@ -176,28 +219,38 @@ std::int64_t windows_of_strip(const WindowView& v, bool doubles) {
   return best;
 }
 
-int width_of_strip(const WindowView& v, bool doubles, int most) {
-  const auto both = static_cast<int>(std::gcd(v.axes[0].count, windows_of_strip(v, doubles)));
-  return std::gcd(both, most);
+int width_of_strip(const WindowView& v, bool doubles, StripLoop loop) {
+  const int most = doubles || loop == StripLoop::TensorCores ? 2 : 4;
+  return std::gcd(static_cast<int>(std::gcd(v.axes[0].count, windows_of_strip(v, doubles))), most);
 }
 
-bool takes_strips(const plan::Graph& g, plan::NodeId product, const WindowView& v) {
-  constexpr std::int64_t kFewWindows = 4, kMostTerms = 64, kLongRow = 5, kFewFilters = 8, kFewOfHalves = 16;
+StripLoop strip_loop(const plan::Graph& g, plan::NodeId product, const WindowView& v,
+                     const schedule::Target& target) {
+  constexpr std::int64_t kFewWindows = 4, kMostTerms = 64, kLongRow = 5, kFewFilters = 8, kFewOfHalves = 16,
+                         kManyTerms = 400;
   const WindowView::Axis& x = v.axes[0];
   const bool apart = v.channels_outer || v.channel_stride != 1 || v.channels == 1;
   const ir::GraphNode& n = g[product];
-  // Of short rows beside more filters, smaller tiles are as fast; of halves they are faster.
+  if (v.operand != 1 || !apart || !is_float(n.dtype) || v.axes.size() > 2 || x.stride != 1 || x.step > 2 ||
+      x.taps <= 1 || x.count < kFewWindows || reach_of(v, 4) > kMostReach || v.taps() > kMostTerms ||
+      !(v.images_are_batch || v.images == 1))
+    return StripLoop::None;
   const std::int64_t filters = n.dims[n.dims.size() - 2];
-  const bool shares =
-      is_half(n.dtype) ? filters <= kFewOfHalves : x.taps >= kLongRow || filters <= kFewFilters;
-  return v.operand == 1 && shares && apart && is_float(n.dtype) && v.axes.size() <= 2 && x.stride == 1 &&
-         x.step <= 2 && x.taps > 1 && x.count >= kFewWindows && reach_of(v, 4) <= kMostReach &&
-         v.taps() <= kMostTerms && (v.images_are_batch || v.images == 1);
+  // Tensor cores are so fast that a tile's beginning and end must be few beside its terms.
+  const bool exact = target.strict || target.exact;
+  if (!is_half(n.dtype) && !exact && filters >= kFragmentRows && v.channels * v.taps() >= kManyTerms)
+    return StripLoop::TensorCores;
+  // Of short rows beside more filters, smaller tiles are as fast; of halves they are faster, and of doubles,
+  // which tensor cores multiply there.
+  const bool shares = is_half(n.dtype)            ? filters <= kFewOfHalves
+                      : n.dtype == DType::Float64 ? filters <= kFewFilters
+                                                  : x.taps >= kLongRow || filters <= kFewFilters;
+  return shares ? StripLoop::Threads : StripLoop::None;
 }
 
-WindowStrips window_strips(const plan::Graph& g, plan::NodeId product, const WindowView& v, bool flat,
-                           int sms) {
-  return Chooser(g, product, v, flat, sms).run();
+WindowStrips window_strips(const plan::Graph& g, plan::NodeId product, const WindowView& v, StripLoop loop,
+                           bool flat, int sms) {
+  return Chooser(g, product, v, loop, flat, sms).run();
 }
 
 }  // namespace kiln::lower

@@ -23,18 +23,23 @@ struct WindowStrips {
 /// times of one that has all of it: few at one time leave it waiting.
 double rounds_of_blocks(std::int64_t blocks, std::int64_t resident, int sms);
 
-/// Whether that main loop takes the windows, which are columns of the product: their channels lie apart and
-/// their elements side by side, they move along one or two axes, by steps of one or two along the inner one.
-bool takes_strips(const plan::Graph& graph, plan::NodeId product, const plan::WindowView& view);
+/// Who multiplies strips: nobody, single threads, tensor cores. A float is two numbers to tensor cores, and
+/// its product is not that of the strict and the deterministic mode.
+enum class StripLoop : std::uint8_t { None, Threads, TensorCores };
 
-/// Adjacent windows of a row that a thread of that main loop has, and those of a call of the epilogue, of
-/// `most` at most. Pre: takes_strips().
+/// Which main loop takes the windows, which are columns of the product: their channels lie apart and their
+/// elements side by side, they move along one or two axes, by steps of one or two along the inner one.
+StripLoop strip_loop(const plan::Graph& graph, plan::NodeId product, const plan::WindowView& view,
+                     const schedule::Target& target);
+
+/// Adjacent windows of a row that a thread of that main loop has, and those of a call of the epilogue.
+/// Pre: there is such a loop.
 std::int64_t windows_of_strip(const plan::WindowView& view, bool doubles);
-int width_of_strip(const plan::WindowView& view, bool doubles, int most);
+int width_of_strip(const plan::WindowView& view, bool doubles, StripLoop loop);
 
-/// The strips whose blocks take the least time. Pre: takes_strips(). `flat`: all images of the batch have the
-/// same filters, and are one matrix; `sms`: multiprocessors.
+/// The strips whose blocks take the least time. Pre: there is such a loop. `flat`: all images of the batch
+/// have the same filters, and are one matrix; `sms`: multiprocessors.
 WindowStrips window_strips(const plan::Graph& graph, plan::NodeId product, const plan::WindowView& view,
-                           bool flat, int sms);
+                           StripLoop loop, bool flat, int sms);
 
 }  // namespace kiln::lower

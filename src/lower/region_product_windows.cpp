@@ -119,26 +119,40 @@ ProductOperand RegionLowering::window_operand() {
 
 namespace {
 
-/// A tile of product_fma.cuh: windows, lines beside them, and those of a thread.
-struct FmaTile {
+/// A tile of product_gather.cuh: windows, lines beside them, and those of a thread (product_fma.cuh) or of a
+/// warp (product_fragments.cuh).
+struct GatherTile {
   std::int64_t windows, beside, each_windows, each_beside;
   double slowness;  // of a multiply-add, for what a step costs beside them
 };
-constexpr FmaTile kFmaTiles[] = {{512, 8, 4, 8, 1.9},   {512, 16, 8, 8, 1.45}, {256, 16, 4, 8, 1.7},
-                                 {256, 32, 8, 8, 1.25}, {128, 32, 4, 8, 1.5},  {128, 64, 8, 8, 1.15},
-                                 {64, 64, 4, 8, 1.4},   {64, 128, 8, 8, 1.15}};
+constexpr GatherTile kFloats[] = {{512, 8, 4, 8, 1.9},   {512, 16, 8, 8, 1.45}, {256, 16, 4, 8, 1.7},
+                                  {256, 32, 8, 8, 1.25}, {128, 32, 4, 8, 1.5},  {128, 64, 8, 8, 1.15},
+                                  {64, 64, 4, 8, 1.4},   {64, 128, 8, 8, 1.15}};
 // Of adjacent channels whose stages are deep: whole lines of memory are copied, which take shared memory.
-constexpr FmaTile kFmaDeep[] = {{256, 8, 4, 4, 1.9},   {256, 16, 4, 8, 1.45}, {128, 32, 4, 8, 1.25},
-                                {128, 64, 8, 8, 1.15}, {96, 64, 6, 8, 1.17},  {64, 64, 4, 8, 1.4},
-                                {64, 128, 8, 8, 1.15}};
-// Sums of 8 bytes take the registers of two.
-constexpr FmaTile kFmaDoubles[] = {
-    {512, 8, 4, 8, 1.9}, {256, 16, 4, 8, 1.5}, {128, 32, 4, 8, 1.3}, {64, 64, 4, 8, 1.2}};
+constexpr GatherTile kDeepFloats[] = {{256, 8, 4, 4, 1.9},   {256, 16, 4, 8, 1.45}, {128, 32, 4, 8, 1.25},
+                                      {128, 64, 8, 8, 1.15}, {96, 64, 6, 8, 1.17},  {64, 64, 4, 8, 1.4},
+                                      {64, 128, 8, 8, 1.15}};
+constexpr GatherTile kDoubles[] = {
+    {256, 16, 64, 16, 1.6}, {128, 16, 32, 16, 1.7}, {128, 32, 32, 32, 1.2}, {64, 64, 32, 32, 1.1}};
+// What tensor cores do with halves is little beside the copies of windows.
+constexpr GatherTile kManyHalves[] = {{128, 16, 32, 16, 3}, {128, 32, 32, 32, 1.7}, {128, 64, 32, 64, 1}};
+
+/// How windows are multiplied that are copied element by element.
+struct GatherForm {
+  std::span<const GatherTile> tiles;
+  std::int64_t resident, depth;  // blocks of a multiprocessor; of a stage
+};
+GatherForm gather_form(DType element, bool together, std::int64_t terms) {
+  constexpr std::int64_t kShortSum = 16;
+  if (is_half(element)) return {kManyHalves, 2, terms > kShortSum ? 32 : 16};
+  if (element == DType::Float64) return {kDoubles, 3, 8};
+  return together ? GatherForm{kDeepFloats, 3, 16} : GatherForm{kFloats, 4, 8};
+}
 
 /// The tile whose blocks take the least time of all multiprocessors.
-const FmaTile& fma_tile(std::span<const FmaTile> all, std::int64_t windows, std::int64_t beside,
-                        std::int64_t batches, std::int64_t resident, int sms) {
-  return *std::ranges::min_element(all, {}, [&](const FmaTile& t) {
+const GatherTile& gather_tile(std::span<const GatherTile> all, std::int64_t windows, std::int64_t beside,
+                              std::int64_t batches, std::int64_t resident, int sms) {
+  return *std::ranges::min_element(all, {}, [&](const GatherTile& t) {
     const std::int64_t tiles = batches * ceil_div(windows, t.windows) * ceil_div(beside, t.beside);
     return rounds_of_blocks(tiles, resident, sms) * static_cast<double>(t.windows * t.beside) * t.slowness;
   });
@@ -173,9 +187,9 @@ std::vector<kernel::Constant> strips_config(const plan::WindowView& v, const Win
 
 }  // namespace
 
-/// The main loops of single threads: see product_fma.cuh and product_strips.cuh.
-void RegionLowering::choose_fma_loop(kernel::Template& t, const ProductOperand& windows,
-                                     const ProductOperand& beside, std::int64_t batches) {
+/// The main loops that copy single elements: see product_gather.cuh and product_strips.cuh.
+void RegionLowering::choose_gathering_loop(kernel::Template& t, const ProductOperand& windows,
+                                           const ProductOperand& beside, std::int64_t batches) {
   // Of so few adjacent ones that are copied one by one, adjacent threads copy those of adjacent windows.
   constexpr std::int64_t kFewChannels = 4;
   const plan::WindowView& v = *windows_;
@@ -185,9 +199,10 @@ void RegionLowering::choose_fma_loop(kernel::Template& t, const ProductOperand& 
   const std::int64_t bytes = size_of(t.element);
   std::int64_t lines = dims[of_a ? before : last];
   const bool flat = images_are_one(v, beside, lines, batches);
-  if (takes_strips(g_, product_, v)) {
-    t.name = "product_strips";
-    t.config = strips_config(v, window_strips(g_, product_, v, flat, target_.threads), s_.lanes);
+  if (const StripLoop loop = strip_loop(g_, product_, v, target_); loop != StripLoop::None) {
+    t.name = loop == StripLoop::Threads ? "product_strips" : "product_strips_mma";
+    t.config = strips_config(v, window_strips(g_, product_, v, loop, flat, target_.threads), s_.lanes);
+    t.config.push_back({"kFragments", loop == StripLoop::TensorCores, true});
     t.config.push_back({"kByK", beside.strides[last] == 1, true});
     t.config.push_back({"kFlat", flat, true});
     return;
@@ -195,21 +210,17 @@ void RegionLowering::choose_fma_loop(kernel::Template& t, const ProductOperand& 
   const bool adjacent = !v.channels_outer && v.channel_stride == 1,
              together = adjacent && (windows.alignment > bytes || v.channels > kFewChannels);
   if (flat) lines *= std::exchange(batches, 1);
-  const bool floats = t.element == DType::Float32, deep = together && floats;
-  const std::span<const FmaTile> tiles = deep                          ? std::span<const FmaTile>(kFmaDeep)
-                                         : t.element == DType::Float64 ? std::span<const FmaTile>(kFmaDoubles)
-                                                                       : kFmaTiles;
-  const std::int64_t resident = floats && !together ? 4 : 3;
-  const FmaTile& tile =
-      fma_tile(tiles, lines, dims[of_a ? last : before], batches, resident, target_.threads);
-  t.name = "product_fma";
+  const GatherForm form = gather_form(t.element, together, g_[g_[product_].in[0]].dims.back());
+  const GatherTile& tile =
+      gather_tile(form.tiles, lines, dims[of_a ? last : before], batches, form.resident, target_.threads);
+  t.name = t.element == DType::Float32 ? "product_fma" : "product_fragments";
   t.config = {{"kWidth", s_.lanes},
               {"kTileM", of_a ? tile.windows : tile.beside},
               {"kTileN", of_a ? tile.beside : tile.windows},
               {"kEachM", of_a ? tile.each_windows : tile.each_beside},
               {"kEachN", of_a ? tile.each_beside : tile.each_windows},
-              {"kBlocks", resident},
-              {"kDepth", deep ? 16 : 8},
+              {"kBlocks", form.resident},
+              {"kDepth", form.depth},
               {"kUnit", together && !is_half(t.element) ? windows.alignment / bytes : 1},
               {"kByK", beside.strides[of_a ? before : last] == 1, true},
               {"kTogether", together, true},
@@ -229,7 +240,7 @@ void RegionLowering::choose_window_loop(kernel::Template& t, const ProductOperan
   const std::size_t rank = dims.size(), last = rank - 1, before = rank - 2;
   const bool of_a = v.operand == 0;
   const ProductOperand &windows = of_a ? a : b, &other = of_a ? b : a;
-  if (!v.tensor_cores) return choose_fma_loop(t, windows, other, batches);
+  if (!v.tensor_cores) return choose_gathering_loop(t, windows, other, batches);
   const std::int64_t m = dims[before], n = dims[last];
   const std::size_t line = of_a ? last : before, along = of_a ? before : last;  // of the other operand
   const bool by_k = other.strides[along] == 1 || other.strides[line] != 1;

@@ -4,6 +4,9 @@
 
 #include <kiln/layers.h>
 
+#include <cmath>
+#include <limits>
+
 namespace kiln {
 namespace {
 
@@ -233,6 +236,45 @@ TEST_F(GpuWindows, WithChannelsApartAreReadInStrips) {
       expect_launches([&] { return nn::conv(x, filters, {}, c.options) * 0.5; },
                       c.options.groups == 1 && !(type == DType::Float64 && c.weight[0] > 64));
     }
+}
+
+// Strips of many terms by tensor cores: one axis and two, steps, gaps, images that share a block, filters
+// that fill no fragment.
+TEST_F(GpuWindows, OfManyTermsAreReadInStrips) {
+  struct Case {
+    Shape x, weight;
+    nn::ConvOptions options;
+  };
+  const Case cases[] = {
+      {{3, 48, 6, 32}, {40, 48, 3, 3}, {.padding = {1, 1}}},
+      {{2, 60, 230}, {17, 60, 7}, {.padding = {3}}},
+      {{4, 50, 18, 28}, {20, 50, 3, 3}, {.stride = {2, 2}, .padding = {1, 1}, .dilation = {1, 2}}},
+      {{21, 134, 4, 5}, {33, 134, 1, 3}, {.padding = {0, 1}}},
+  };
+  for (const DType type : {DType::Float32, DType::Float64})
+    for (const Case& c : cases) {
+      SCOPED_TRACE(::testing::Message() << name(type) << ' ' << c.x << " conv " << c.weight);
+      const Tensor x = halves(c.x, 0, type), filters = halves(c.weight, 1, type);
+      expect_launches([&] { return nn::conv(x, filters, {}, c.options) * 0.5; }, 1);
+    }
+}
+
+// A float is two numbers to tensor cores; of an infinity neither is what the products need.
+TEST_F(GpuWindows, OfManyTermsMayHaveInfinities) {
+  const double infinity = std::numeric_limits<double>::infinity();
+  Tensor x = halves({3, 48, 6, 32}, 0, DType::Float32);
+  for (const double special : {infinity, -infinity, std::nan(""), 3.4e38}) {
+    SCOPED_TRACE(special);
+    const Tensor at = arange(x.numel()).reshape({3, 48, 6, 32}) == 5000;
+    const Tensor with = where(at, full_like(x, special), x).eval(),
+                 filters = halves({40, 48, 3, 3}, 1, DType::Float32);
+    expect_launches(
+        [&] {
+          const Tensor y = nn::conv(with, filters, {}, {.padding = {1, 1}});
+          return where(isnan(y), full_like(y, 1e4), clip(y, -1e5, 1e5));
+        },
+        1);
+  }
 }
 
 TEST_F(GpuWindows, OfFloatsMayHaveGroups) {

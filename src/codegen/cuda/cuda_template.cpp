@@ -50,7 +50,7 @@ std::size_t further_parts(const Template& t) {
 bool has_windows(const Template& t) { return constant_of(t, "kWindows", 0) != 0; }
 constexpr std::size_t kWindowsBytes = 152;  // of struct Windows
 
-/// The launch of product_strips, whose head says how many blocks there are, and the bytes that one shares.
+/// The launch of strips, whose head says how many blocks there are, and the bytes that one shares.
 device::LaunchShape strips_shape(std::span<const std::byte> head) {
   constexpr std::size_t kBlocks = 100, kShared = 104;  // in struct Windows
   const auto number = [&](std::size_t at) {
@@ -72,7 +72,7 @@ std::size_t maps_of(const TemplateText& text, const Template& t) {
   return maps + static_cast<std::size_t>(constant_of(t, "kProducts", 1) - 1) + further_parts(t);
 }
 
-ProductChoice::Fma fma_of(const Template& t) {
+ProductChoice::Gather gather_of(const Template& t) {
   const auto number = [&](const char* name, int otherwise) {
     return static_cast<int>(constant_of(t, name, otherwise));
   };
@@ -80,7 +80,7 @@ ProductChoice::Fma fma_of(const Template& t) {
           number("kTileN", 0),
           number("kEachM", 1),
           number("kEachN", 1),
-          t.element == DType::Float64 ? 8 : 4,
+          static_cast<int>(size_of(t.element)),
           number("kWidth", 4),
           number("kWindows", 0) == 2,
           number("kTogether", 0) != 0,
@@ -89,10 +89,10 @@ ProductChoice::Fma fma_of(const Template& t) {
 }
 
 ProductChoice choice_of(const Template& t) {
-  const ProductKind kind = t.name == "product_wgmma"    ? ProductKind::Wgmma
-                           : t.name == "product_decode" ? ProductKind::Decode
-                           : t.name == "product_fma"    ? ProductKind::Fma
-                                                        : ProductKind::Mma;
+  const ProductKind kind = t.name == "product_wgmma"                                  ? ProductKind::Wgmma
+                           : t.name == "product_decode"                               ? ProductKind::Decode
+                           : t.name == "product_fma" || t.name == "product_fragments" ? ProductKind::Gather
+                                                                                      : ProductKind::Mma;
   return {kind,
           static_cast<int>(constant_of(t, "kTile", 0)),
           static_cast<int>(constant_of(t, "kProducts", 1)),
@@ -101,7 +101,7 @@ ProductChoice choice_of(const Template& t) {
           static_cast<int>(constant_of(t, "kWarps", 4)),
           static_cast<int>(constant_of(t, "kWarpsPerSm", 8)),
           constant_of(t, "kWindows", 0) != 0,
-          fma_of(t),
+          gather_of(t),
           static_cast<int>(constant_of(t, "kShare", 1)),
           static_cast<int>(size_of(t.element))};
 }
@@ -125,8 +125,14 @@ const std::vector<TemplateText>& all_templates() {
       of_product("product_plain", {t::product_head}, {t::product_plain}),
       of_product("product_mma", {t::memory, t::ptx, t::product, t::product_windows},
                  {t::turn_columns, t::product_rows, t::product_mma}),
-      of_product("product_fma", {t::memory, t::ptx, t::product, t::product_windows}, {t::product_fma}),
-      of_product("product_strips", {t::memory, t::ptx, t::product, t::product_windows}, {t::product_strips}),
+      of_product("product_fma", {t::memory, t::ptx, t::product, t::product_windows},
+                 {t::product_gather, t::product_fma}),
+      of_product("product_fragments", {t::memory, t::ptx, t::product, t::product_windows},
+                 {t::product_gather, t::product_fragments}),
+      of_product("product_strips", {t::memory, t::ptx, t::product, t::product_windows},
+                 {t::product_strips, t::product_strips_fma}),
+      of_product("product_strips_mma", {t::memory, t::ptx, t::product, t::product_windows},
+                 {t::product_strips, t::product_strips_mma}),
       of_product("product_decode", {t::memory, t::ptx, t::product},
                  {t::turn_columns, t::product_rows, t::product_decode}),
       {"product_wgmma",
@@ -212,7 +218,7 @@ device::LaunchShape template_shape(const Kernel& kernel, std::span<const std::by
       "the head of a product has ", head.size(), " bytes");
   std::memcpy(&e, head.data(), sizeof e);
   if (!parts.empty()) std::memcpy(parts.data(), head.data() + sizeof e, parts.size() * sizeof(ProductPart));
-  if (t.name == "product_strips") return strips_shape(head);
+  if (t.name.starts_with("product_strips")) return strips_shape(head);
   if (t.name != "product_plain") return product_shape(choice_of(t), e, sms, parts);
   constexpr std::int64_t kTile = 64;  // of product_plain.cuh
   device::LaunchShape shape;

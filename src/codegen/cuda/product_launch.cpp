@@ -36,12 +36,16 @@ ProductTile decode_tile(const ProductChoice& c) {
 }
 
 /// Two stages, the table of k, and lines where they are in shared memory.
-ProductTile fma_tile(const ProductChoice::Fma& f) {
-  constexpr int kTable = 256, kEntry = 8;
-  const int vector = 16 / f.bytes, lines = f.of_columns ? f.n : f.m, others = f.of_columns ? f.m : f.n;
-  const int stage = (f.together ? lines * (f.depth + vector) : lines * f.depth) + (others + vector) * f.depth;
-  const int shared = 2 * stage * f.bytes + (kTable + (f.together ? lines : 0)) * kEntry;
-  return {f.m, f.n, f.depth, f.m / f.each_m * (f.n / f.each_n), shared, 1, 0, 0};
+ProductTile gather_tile(const ProductChoice::Gather& g) {
+  constexpr int kTable = 256, kEntry = 8, kWarp = 32;
+  const bool halves = g.bytes == 2, fragments = g.bytes != 4, together = g.together || halves;
+  const int vector = 16 / g.bytes, lines = g.of_columns ? g.n : g.m, others = g.of_columns ? g.m : g.n;
+  const int pitch = g.depth + (g.bytes < 8 ? vector : g.depth % 16 == 0 ? 8 : 0);  // of a line
+  const int stage = (together ? lines * pitch : (lines + (fragments ? vector : 0)) * g.depth) +
+                    (halves ? others * pitch : (others + vector) * g.depth);
+  const int listed = g.together && !halves ? lines : 0;
+  const int threads = g.m / g.each_m * (g.n / g.each_n) * (fragments ? kWarp : 1);
+  return {g.m, g.n, g.depth, threads, 2 * stage * g.bytes + (kTable + listed) * kEntry, 1, 0, 0};
 }
 
 constexpr ProductTile kWgmmaTiles[] = {
@@ -57,9 +61,9 @@ constexpr ProductTile kWgmmaPairs[] = {
 };
 
 /// A batch whose windows are counted through all images.
-ProductExtents as_one_matrix(ProductExtents e, const ProductChoice::Fma& f) {
-  if (f.of_columns)
-    e.n = e.batch * ((e.n + f.width - 1) / f.width * f.width);
+ProductExtents as_one_matrix(ProductExtents e, const ProductChoice::Gather& g) {
+  if (g.of_columns)
+    e.n = e.batch * ((e.n + g.width - 1) / g.width * g.width);
   else
     e.m *= e.batch;
   e.batch = 1;
@@ -85,7 +89,7 @@ ProductTile tile_of(const ProductChoice& choice) {
     case ProductKind::Wgmma:
       return with_elements_of(choice.bytes, (choice.products == 1 ? kWgmmaTiles : kWgmmaPairs)[choice.tile]);
     case ProductKind::Decode: return decode_tile(choice);
-    case ProductKind::Fma: return fma_tile(choice.fma);
+    case ProductKind::Gather: return gather_tile(choice.gather);
   }
   __builtin_unreachable();
 }
@@ -93,7 +97,7 @@ ProductTile tile_of(const ProductChoice& choice) {
 device::LaunchShape product_shape(const ProductChoice& choice, const ProductExtents& given, int sms,
                                   std::span<const ProductPart> parts) {
   const ProductTile tile = tile_of(choice);
-  const ProductExtents extents = choice.fma.flat ? as_one_matrix(given, choice.fma) : given;
+  const ProductExtents extents = choice.gather.flat ? as_one_matrix(given, choice.gather) : given;
   const std::int64_t along_m = static_cast<std::int64_t>(tile.m) * tile.cluster;
   std::int64_t along_n = tiles(extents.n, tile.n / choice.products);
   for (const ProductPart& p : parts) along_n += tiles(p.n, tile.n / choice.products);

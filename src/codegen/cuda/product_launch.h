@@ -10,7 +10,7 @@
 
 namespace kiln::codegen {
 
-enum class ProductKind : std::uint8_t { Mma, Wgmma, Decode, Fma };
+enum class ProductKind : std::uint8_t { Mma, Wgmma, Decode, Gather };
 
 /// Which main loop: the kind, its tile class (0 to 2; of Decode to 4, of Mma with windows to 3) and how many
 /// products stand side by side: 1, or 2 that share the operand of the m side. Of Decode's classes 0 is for a
@@ -19,8 +19,9 @@ enum class ProductKind : std::uint8_t { Mma, Wgmma, Decode, Fma };
 /// bytes of what memory has of each (1, 2 or 4; not class 2); or 0. `share`: how many of its elements are
 /// made of one in memory: 1, or 2 (classes 3 and 4, which is as 3 of 32 columns). `rows`, `warps`,
 /// `warps_per_sm`: of Decode, 8 or 16 rows, warps of a block, and those of a multiprocessor, which share its
-/// memory. `windows`: an operand is windows (Mma and Wgmma, one product). `fma`: of Fma, whose tiles are the
-/// planner's. `bytes`: of an element (Mma and Wgmma), 1, 2 or 4; a stage has as many bytes of any.
+/// memory. `windows`: an operand is windows (Mma and Wgmma, one product). `gather`: of product_fma.cuh and
+/// product_fragments.cuh, whose tiles are the planner's. `bytes`: of an element (Mma and Wgmma), 1, 2 or 4; a
+/// stage has as many bytes of any.
 struct ProductChoice {
   ProductKind kind = ProductKind::Mma;
   int tile = 0;
@@ -28,12 +29,12 @@ struct ProductChoice {
   int made_of = 0;
   int rows = 16, warps = 4, warps_per_sm = 8;
   bool windows = false;
-  struct Fma {
-    int m = 0, n = 0, each_m = 1, each_n = 1;  ///< of a block, of a thread
-    int bytes = 4, width = 4;                  ///< of a sum; columns of a call of the epilogue
+  struct Gather {
+    int m = 0, n = 0, each_m = 1, each_n = 1;  ///< of a block; of a thread of floats, of a warp of others
+    int bytes = 4, width = 4;                  ///< of an element; columns of a call of the epilogue
     bool of_columns = false, together = false, flat = false;
     int depth = 8;  ///< steps of k of a stage
-  } fma = {};
+  } gather = {};
   int share = 1;
   int bytes = 2;
 };

@@ -34,10 +34,11 @@ std::string proven_source(const Unit& unit) {
     return out + cat("static_assert(kThreads == ", tile.threads, " && kRows == ", tile.m,
                      " && kTileN == ", tile.n, " && kDepth == ", tile.k,
                      " && kWarps * kStages * kStageBytes == ", tile.shared, ", \"\");\n");
-  if (unit.choice.kind == ProductKind::Fma)
+  if (unit.choice.kind == ProductKind::Gather)
     return out + cat("static_assert(kThreads == ", tile.threads, " && kTileM == ", tile.m,
                      " && kTileN == ", tile.n, " && kDepth == ", tile.k,
-                     " && kLinesAt + (kTogether ? kLines * 8 : 0) == ", tile.shared, ", \"\");\n");
+                     " && kLinesAt + (kTogether && !kHalves ? kLines * 8 : 0) == ", tile.shared,
+                     ", \"\");\n");
   const std::string shared = unit.choice.kind == ProductKind::Mma
                                  ? "Tile::stages * kStageBytes"
                                  : "Tile::stages * (kStageBytes + 16) + 8 + 1024";
@@ -60,15 +61,21 @@ void expect_clean(const Unit& unit, const Arch& arch) {
   EXPECT_EQ(log.find("serializ"), std::string::npos) << log;
 }
 
-/// Windows that single threads multiply, 512 of them and 16 lines beside them.
-Unit fma_unit(const std::string& element, bool of_columns, bool together, bool flat) {
+/// 512 windows of floats and 16 lines beside them; of others, whose warps have fragments, 128.
+Unit gather_unit(const std::string& element, bool of_columns, bool together, bool flat) {
   Unit unit;
-  unit.choice.kind = ProductKind::Fma;
+  unit.choice.kind = ProductKind::Gather;
   unit.choice.windows = true;
-  unit.choice.fma = {512, 16, 8, 8, 4, 4, of_columns, together, flat};
-  if (of_columns) std::swap(unit.choice.fma.m, unit.choice.fma.n);
   unit.element = element;
-  unit.width = 4;
+  const int bytes = unit.bytes();
+  unit.width = bytes == 8 ? 2 : 4;
+  unit.choice.gather = {512, 16, 8, 8, bytes, unit.width, of_columns, together, flat};
+  if (bytes != 4) unit.choice.gather = {128, 32, 32, 32, bytes, unit.width, of_columns, together, flat};
+  if (bytes == 2) unit.choice.gather.depth = 32;
+  if (of_columns) {
+    std::swap(unit.choice.gather.m, unit.choice.gather.n);
+    std::swap(unit.choice.gather.each_m, unit.choice.gather.each_n);
+  }
   unit.windows = of_columns ? 2 : 1;
   return unit;
 }
@@ -87,16 +94,18 @@ TEST_F(ProductTemplates, CompileForEveryArchitectureWithoutSpills) {
     expect_clean(unit_of(ProductKind::Mma, number / 10 % 3), {number / 10, number % 10});
 }
 
-TEST_F(ProductTemplates, WindowsOfSingleThreadsHaveTheSharedMemoryTheyAreLaunchedWith) {
+TEST_F(ProductTemplates, GatheredWindowsHaveTheSharedMemoryTheyAreLaunchedWith) {
   for (const bool of_columns : {false, true})
     for (const bool together : {false, true}) {
-      expect_clean(fma_unit("float", of_columns, together, true), {9, 0, true});
-      expect_clean(fma_unit("f16", of_columns, together, false), {8, 0});
+      expect_clean(gather_unit("float", of_columns, together, true), {9, 0, true});
+      expect_clean(gather_unit("double", of_columns, together, true), {9, 0, true});
+      expect_clean(gather_unit("double", of_columns, together, false), {8, 0});
+      expect_clean(gather_unit("f16", of_columns, together, false), {8, 0});
     }
-  Unit deep = fma_unit("float", false, true, true);
-  deep.choice.fma.m = 256;
-  deep.choice.fma.n = 32;
-  deep.choice.fma.depth = 16;
+  Unit deep = gather_unit("float", false, true, true);
+  deep.choice.gather.m = 256;
+  deep.choice.gather.n = 32;
+  deep.choice.gather.depth = 16;
   expect_clean(deep, {9, 0, true});
 }
 

@@ -15,7 +15,8 @@ enum class Epilogue { Store, BiasGelu, SiluTimes };
 
 struct Unit {
   codegen::ProductChoice choice;
-  /// Or f16; but of Decode float; of Mma and Wgmma e4m3, both operands, or e5m2, the first one beside e4m3.
+  /// Or f16; but of Decode float; of Gather float or double, too; of Mma and Wgmma e4m3, both operands, or
+  /// e5m2, the first one beside e4m3.
   std::string element = "bf16";
   bool a_k_major = true, b_k_major = true;
   int a_align = 16, b_align = 16;
@@ -23,7 +24,9 @@ struct Unit {
   Epilogue epilogue = Epilogue::Store;
   int windows = 0, window_axes = 2;  // an operand is windows, to compile: 1 or 2, along so many axes
 
-  int bytes() const { return element == "float" ? 4 : element[0] == 'e' ? 1 : 2; }  // of an element
+  int bytes() const {
+    return element == "double" ? 8 : element == "float" ? 4 : element[0] == 'e' ? 1 : 2;
+  }  // of an element
   std::string result() const { return bytes() == 1 ? "bf16" : element; }
   int result_bytes() const { return bytes() == 1 ? 2 : bytes(); }
 
@@ -36,7 +39,7 @@ struct Unit {
   }
 
   std::string name() const {
-    static constexpr const char* kKinds[] = {"mma", "wgmma", "decode", "fma"};
+    static constexpr const char* kKinds[] = {"mma", "wgmma", "decode", "gather"};
     static constexpr const char* kEpilogues[] = {"store", "gelu", "swiglu"};
     return std::string(kKinds[static_cast<int>(choice.kind)]) + std::to_string(choice.tile) + "_" + element +
            (choice.kind == codegen::ProductKind::Decode
@@ -87,6 +90,7 @@ __device__ __forceinline__ void b_at(const Args& args, int b, int p, int n, int 
 }
 __device__ __forceinline__ float to_float(float x) { return x; }
 __device__ __forceinline__ void narrow(float& y, float x) { y = x; }
+__device__ __forceinline__ void narrow(double& y, double x) { y = x; }
 __device__ __forceinline__ void narrow(bf16& y, float x) { y = to_bf16(x); }
 __device__ __forceinline__ void narrow(f16& y, float x) { y = to_f16(x); }
 )";
@@ -127,15 +131,14 @@ inline std::string hooks(const Unit& unit) {
 inline std::string flag(bool x) { return x ? "true" : "false"; }
 inline std::string number(int x) { return std::to_string(x); }
 
-/// What product_fma has of its own; its units are single elements.
-inline std::string fma_constants(const codegen::ProductChoice::Fma& f) {
-  return "  typedef float Sum;\n  static constexpr int kTileM = " + number(f.m) +
-         ", kTileN = " + number(f.n) + ", kEachM = " + number(f.each_m) + ", kEachN = " + number(f.each_n) +
-         ", kBlocks = 3, kUnit = 1, kDepth = " + number(f.depth) +
-         ";\n  static constexpr bool kByK = true, kChannelsOuter = "
-         "false, kTogether "
-         "= " +
-         flag(f.together) + ", kFlat = " + flag(f.flat) + ";\n";
+/// What product_gather has of its own; its units are single elements.
+inline std::string gather_constants(const codegen::ProductChoice::Gather& g) {
+  return "  typedef " + std::string(g.bytes == 8 ? "double" : "float") +
+         " Sum;\n  static constexpr int kTileM = " + number(g.m) + ", kTileN = " + number(g.n) +
+         ", kEachM = " + number(g.each_m) + ", kEachN = " + number(g.each_n) +
+         ", kBlocks = 3, kUnit = 1, kDepth = " + number(g.depth) +
+         ";\n  static constexpr bool kByK = true, kChannelsOuter = false, kTogether = " + flag(g.together) +
+         ", kFlat = " + flag(g.flat) + ";\n";
 }
 
 inline std::string source(const Unit& unit) {
@@ -158,7 +161,7 @@ inline std::string source(const Unit& unit) {
          ", kBatched = false, kWhole = false, kSpread = false, kMade = false, kWidens = false, kAsGiven = "
          "false, kFactored = false, kNibbles = false, kZeroed = false, kScaled = false;\n"
          "  static constexpr int kShare = 1;\n";
-  if (unit.choice.kind == codegen::ProductKind::Fma) out += fma_constants(unit.choice.fma);
+  if (unit.choice.kind == codegen::ProductKind::Gather) out += gather_constants(unit.choice.gather);
   out += "};\n";
   out += hooks(unit);
   switch (unit.epilogue) {
@@ -168,7 +171,8 @@ inline std::string source(const Unit& unit) {
   }
   out +=
       "__device__ __forceinline__ void epilogue(const Args& args, int, int b, int m, int n, int left,\n"
-      "                                         const float (&acc)[Config::kProducts][Config::kWidth]) {\n";
+      "                                         const " +
+      std::string(unit.bytes() == 8 ? "double" : "float") + " (&acc)[Config::kProducts][Config::kWidth]) {\n";
   if (unit.epilogue == Epilogue::BiasGelu)
     out += "  const vec<Config::Result, Config::kWidth> bias = load<Config::kWidth>(args.bias + n, left);\n";
   out +=
@@ -180,13 +184,16 @@ inline std::string source(const Unit& unit) {
       "  if (args.d_pitch % Config::kWidth == 0 && args.d_batch % Config::kWidth == 0) {\n"
       "    store(to, y, left);\n  } else {\n#pragma unroll\n"
       "    for (int x = 0; x < Config::kWidth; ++x)\n      if (x < left) to[x] = y.at[x];\n  }\n}\n";
-  if (unit.choice.kind != codegen::ProductKind::Fma)
+  if (unit.choice.kind != codegen::ProductKind::Gather)
     out += std::string(texts::turn_columns) + texts::product_rows;
   switch (unit.choice.kind) {
     case codegen::ProductKind::Mma: out += texts::product_mma; break;
     case codegen::ProductKind::Wgmma: out += texts::product_wgmma; break;
     case codegen::ProductKind::Decode: out += texts::product_decode; break;
-    case codegen::ProductKind::Fma: out += texts::product_fma; break;
+    case codegen::ProductKind::Gather:
+      out += texts::product_gather;
+      out += unit.bytes() == 4 ? texts::product_fma : texts::product_fragments;
+      break;
   }
   out +=
       "\nextern \"C\" __global__ void __launch_bounds__(kThreads, kBlocksPerSm) product_kernel(const "

@@ -75,4 +75,19 @@ void multiply_add(float (&sum)[4], const unsigned (&a)[4], unsigned b0, unsigned
   meet(warp, ~0u);
 }
 
+void multiply_add(double (&sum)[4], const double (&a)[4], double b0, double b1, double) {
+  static double shown[1024][6];
+  const unsigned me = threadIdx.x, warp = me / 32 * 32, g = me % 32 / 4, q = me % 4;
+  for (int i = 0; i < 4; ++i) shown[me][i] = a[i];
+  shown[me][4] = b0;
+  shown[me][5] = b1;
+  meet(warp, ~0u);
+  for (int h = 0; h < 2; ++h)
+    for (unsigned e = 0; e < 2; ++e)
+      for (unsigned k = 0; k < 8; ++k)
+        sum[2 * h + e] +=
+            shown[warp + 4 * g + k % 4][h + k / 4 * 2] * shown[warp + 4 * (2 * q + e) + k % 4][4 + k / 4];
+  meet(warp, ~0u);
+}
+
 }  // namespace fake_gpu

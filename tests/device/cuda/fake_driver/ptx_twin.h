@@ -27,6 +27,7 @@ void copies_wait() {
   copies_wait(Pending);
 }
 inline void store_shared(unsigned to, unsigned x) { __builtin_memcpy(shared_window + to, &x, 4); }
+inline void store_shared(unsigned to, unsigned short x) { __builtin_memcpy(shared_window + to, &x, 2); }
 inline unsigned load_shared(unsigned from) {
   unsigned x;
   __builtin_memcpy(&x, shared_window + from, 4);
@@ -50,6 +51,17 @@ inline void store_shared_pair(unsigned to, const float (&x)[2]) {
 }
 inline unsigned fresh(unsigned address) { return address; }
 inline void load_shared_pair(unsigned from, float (&x)[2]) { __builtin_memcpy(x, shared_window + from, 8); }
+template <class T>
+inline void load_shared_element(unsigned from, T& x) {
+  if (from % sizeof(T) != 0) __builtin_trap();
+  __builtin_memcpy(&x, shared_window + from, sizeof(T));
+}
+template <class T>
+inline void load_shared_pair(unsigned from, T& x, T& y) {
+  if (from % (2 * sizeof(T)) != 0) __builtin_trap();
+  load_shared_element(from, x);
+  load_shared_element(from + sizeof(T), y);
+}
 template <bool Transposed>
 inline void load_matrices(unsigned (&to)[4], unsigned from) {
   if (from % 16 != 0) __builtin_trap();
@@ -110,6 +122,7 @@ inline unsigned rounded_to_tf32(unsigned x) {
   return (x & 0x7f800000u) == 0x7f800000u ? x : (x + 0x1000u) & 0xffffe000u;
 }
 void multiply_add(float (&sum)[4], const unsigned (&a)[4], unsigned b0, unsigned b1, float);
+void multiply_add(double (&sum)[4], const double (&a)[4], double b0, double b1, double);
 
 #pragma GCC visibility pop
 }  // namespace fake_gpu
