@@ -114,11 +114,13 @@ class DirectProduct {
 
   /// So many rows and columns from one on. Columns in panels of nr, half of that, or few. The last panel may
   /// share columns with the one before. A panel of b is packed first where it has columns that are not there,
-  /// or not adjacent ones.
+  /// or not adjacent ones. So columns between few and half a panel are one panel of a half, which takes one
+  /// register where two of few take as many instructions each.
   void tile(const Operands& all, std::int64_t row, std::int64_t rows, std::int64_t col,
             std::int64_t n) const {
     const std::int64_t nr = micro_.nr, half = nr / 2, few = micro_.few_columns;
-    const bool whole = !all.epilogue && n >= few;
+    const bool one = n > few && n < half && (packs_ || rows >= 2 * kLeastRows),
+               whole = !all.epilogue && n >= few && !one;
     const std::int64_t ld = whole ? n_ : round_up(n, nr), parts = (k_ + kSteps - 1) / kSteps,
                        depth = (k_ + parts - 1) / parts;
     const auto aligned = [](std::int64_t elements) {
@@ -131,7 +133,9 @@ class DirectProduct {
     C* const to = whole ? all.out + row * n_ + col : reinterpret_cast<C*>(memory + panel);
     for (std::int64_t c = 0, width; c < n; c += width) {
       const std::int64_t left = n - c;
-      width = left >= nr || (left > half + few && n >= nr) ? nr : left > few && n >= half ? half : few;
+      width = left >= nr || (left > half + few && n >= nr) ? nr
+              : one || (left > few && n >= half)           ? half
+                                                           : few;
       const std::int64_t at = n >= width ? std::min(c, n - width) : c, used = std::min(width, n - at);
       const bool packs = packs_ || used < width;
       for (std::int64_t p = 0; p < k_; p += depth) {
@@ -145,7 +149,7 @@ class DirectProduct {
     if (whole) return;
     if (all.epilogue)
       return run_epilogue(*all.epilogue, {all.batch, row, col, n, ld, rows, to}, memory + panel + sums);
-    for (std::int64_t r = 0; r < rows; ++r) std::copy_n(to + r * ld, n, all.out + (row + r) * n_ + col);
+    for (std::int64_t r = 0; r < rows; ++r) copy_run(to + r * ld, all.out + (row + r) * n_ + col, n);
   }
 
   /// So many steps of one panel of columns times so many rows of a, in blocks of nearly equal heights.

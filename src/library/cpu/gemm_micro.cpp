@@ -268,6 +268,30 @@ KILN_COPY_PIECES(2)
 KILN_COPY_PIECES(3)
 KILN_COPY_PIECES(4)
 
+/// Four steps of eight lines: two squares of four by four side by side.
+KILN_AVX2 inline __attribute__((always_inline)) void pack_four_steps(const float* const* lines,
+                                                                     std::int64_t p, float* to,
+                                                                     std::int64_t width) {
+  __m256 in[4];
+  _Pragma("GCC unroll 4") for (int i = 0; i < 4; ++i) in[i] = _mm256_insertf128_ps(
+      _mm256_castps128_ps256(_mm_loadu_ps(lines[i] + p)), _mm_loadu_ps(lines[i + 4] + p), 1);
+  const __m256d low0 = _mm256_castps_pd(_mm256_unpacklo_ps(in[0], in[1])),
+                low1 = _mm256_castps_pd(_mm256_unpackhi_ps(in[0], in[1])),
+                high0 = _mm256_castps_pd(_mm256_unpacklo_ps(in[2], in[3])),
+                high1 = _mm256_castps_pd(_mm256_unpackhi_ps(in[2], in[3]));
+  _mm256_storeu_ps(to, _mm256_castpd_ps(_mm256_unpacklo_pd(low0, high0)));
+  _mm256_storeu_ps(to + width, _mm256_castpd_ps(_mm256_unpackhi_pd(low0, high0)));
+  _mm256_storeu_ps(to + 2 * width, _mm256_castpd_ps(_mm256_unpacklo_pd(low1, high1)));
+  _mm256_storeu_ps(to + 3 * width, _mm256_castpd_ps(_mm256_unpackhi_pd(low1, high1)));
+}
+
+KILN_AVX2 void pack_eight_lines_avx2(const float* const* from, std::int64_t n, float* to,
+                                     std::int64_t width) {
+  const float* lines[8];
+  _Pragma("GCC unroll 8") for (int i = 0; i < 8; ++i) lines[i] = from[i];
+  for (std::int64_t p = 0; p < n; p += 4, to += 4 * width) pack_four_steps(lines, p, to, width);
+}
+
 KILN_AVX2 std::int64_t narrow_f16c(const float* from, std::uint16_t* to, std::int64_t n) {
   std::int64_t i = 0;
   for (; i + 8 <= n; i += 8)
@@ -357,6 +381,19 @@ bool copy_pieces([[maybe_unused]] const std::uint32_t* const* pieces, [[maybe_un
   constexpr decltype(&copy_pieces_1) kAll[kMostPieces] = {copy_pieces_1, copy_pieces_2, copy_pieces_3,
                                                           copy_pieces_4};
   if (avx2) kAll[count - 1](pieces, steps, step, depth, to, width);
+  return avx2;
+#else
+  return false;
+#endif
+}
+
+bool pack_eight_lines([[maybe_unused]] const std::uint32_t* const* lines, [[maybe_unused]] std::int64_t n,
+                      [[maybe_unused]] std::uint32_t* to, [[maybe_unused]] std::int64_t width) {
+#if defined(__x86_64__)
+  static const bool avx2 = has_avx2();
+  if (avx2)
+    pack_eight_lines_avx2(reinterpret_cast<const float* const*>(lines), n, reinterpret_cast<float*>(to),
+                          width);
   return avx2;
 #else
   return false;

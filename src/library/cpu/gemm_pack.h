@@ -115,6 +115,19 @@ void narrow(const C* from, T* to, std::int64_t n) {
   }
 }
 
+/// So many adjacent elements, often few.
+template <class T, class C>
+inline __attribute__((always_inline)) void copy_run(const T* from, C* to, std::int64_t n) {
+  if constexpr (std::is_same_v<T, C> && sizeof(C) == 4) {
+    typedef C V __attribute__((vector_size(16), aligned(4)));
+    std::int64_t i = 0;
+    for (; i + 4 <= n; i += 4) *reinterpret_cast<V*>(to + i) = *reinterpret_cast<const V*>(from + i);
+    for (; i < n; ++i) to[i] = from[i];
+  } else {
+    widen(from, to, n);
+  }
+}
+
 /// to[p·width + w] = lines[w][p] for four lines and `n` steps, n a multiple of four: squares of four by four,
 /// transposed in registers.
 template <class C>
@@ -132,11 +145,28 @@ void pack_four_lines(const C* const (&lines)[4], std::int64_t width, std::int64_
   }
 }
 
+/// The same of four lines or eight.
+template <class C>
+void pack_lines_together(const C* const* lines, std::int64_t count, std::int64_t width, std::int64_t n,
+                         C* to) {
+  static_assert(sizeof(C) == 4);
+  if (count == 8 && pack_eight_lines(reinterpret_cast<const std::uint32_t* const*>(lines), n,
+                                     reinterpret_cast<std::uint32_t*>(to), width))
+    return;
+  for (std::int64_t w = 0; w < count; w += 4)
+    pack_four_lines<C>({lines[w], lines[w + 1], lines[w + 2], lines[w + 3]}, width, n, to + w);
+}
+
 /// One panel of lines at single strides: to[p·width + w] = from[w·across + p·along].
 template <class T, class C>
 void pack_strided(const T* from, std::int64_t across, std::int64_t along, std::int64_t used,
                   std::int64_t width, std::int64_t depth, C* to) {
-  if (across == 1) return widen_runs(from, along, depth, used, to, width);
+  if (across == 1 && (!std::is_same_v<T, C> || used >= width))
+    return widen_runs(from, along, depth, used, to, width);
+  if (across == 1) {  // the last columns of an operand
+    for (std::int64_t p = 0; p < depth; ++p) copy_run(from + p * along, to + p * width, used);
+    return;
+  }
   constexpr std::int64_t kRun = 64;  // of each line at a time: the lines written stay in L1
   alignas(64) C run[kRun];
   for (std::int64_t p0 = 0; p0 < depth; p0 += kRun) {
@@ -144,16 +174,19 @@ void pack_strided(const T* from, std::int64_t across, std::int64_t along, std::i
     std::int64_t w = 0;
     if constexpr (sizeof(C) == 4)
       if (along == 1 && n % 4 == 0 && used >= 4)
-        for (; w < used; w += 4) {  // the last four lines, some of them once more
-          const std::int64_t first = std::min(w, used - 4);
+        for (const std::int64_t some = used >= 8 ? 8 : 4; w < used; w += some) {
+          const std::int64_t first = std::min(w, used - some);  // the last lines, some of them once more
           const T* const line = from + first * across + p0;
           C* const at = to + p0 * width + first;
+          const C* lines[8] = {};
           if constexpr (std::is_same_v<T, C>) {
-            pack_four_lines<C>({line, line + across, line + 2 * across, line + 3 * across}, width, n, at);
+            for (std::int64_t i = 0; i < some; ++i) lines[i] = line + i * across;
+            pack_lines_together(lines, some, width, n, at);
           } else {
-            alignas(64) C wide[4][kRun];
-            widen_runs(line, across, 4, n, wide[0], kRun);
-            pack_four_lines<C>({wide[0], wide[1], wide[2], wide[3]}, width, n, at);
+            alignas(64) C wide[8][kRun];
+            widen_runs(line, across, some, n, wide[0], kRun);
+            for (std::int64_t i = 0; i < some; ++i) lines[i] = wide[i];
+            pack_lines_together(lines, some, width, n, at);
           }
         }
     for (; w < used; ++w) {
@@ -164,19 +197,6 @@ void pack_strided(const T* from, std::int64_t across, std::int64_t along, std::i
         widen_spread(line, along, n, run);
       for (std::int64_t p = 0; p < n; ++p) to[(p0 + p) * width + w] = run[p];
     }
-  }
-}
-
-/// So many adjacent elements, often few.
-template <class T, class C>
-inline __attribute__((always_inline)) void copy_run(const T* from, C* to, std::int64_t n) {
-  if constexpr (std::is_same_v<T, C> && sizeof(C) == 4) {
-    typedef C V __attribute__((vector_size(16), aligned(4)));
-    std::int64_t i = 0;
-    for (; i + 4 <= n; i += 4) *reinterpret_cast<V*>(to + i) = *reinterpret_cast<const V*>(from + i);
-    for (; i < n; ++i) to[i] = from[i];
-  } else {
-    widen(from, to, n);
   }
 }
 
@@ -306,13 +326,14 @@ void pack_steps(const T* from, Lines across, Lines along, std::int64_t used, std
     std::int64_t w = 0;
     if constexpr (std::is_same_v<T, C> && sizeof(C) == 4) {
       const std::int64_t whole = n / 4 * 4;
-      for (; whole > 0 && used >= 4 && w < used; w += 4) {  // as above
-        const std::int64_t first = std::min(w, used - 4);
-        const C* const lines[] = {step + across[first], step + across[first + 1], step + across[first + 2],
-                                  step + across[first + 3]};
-        pack_four_lines<C>(lines, width, whole, to + p0 * width + first);
+      const std::int64_t some = used >= 8 ? 8 : 4;
+      for (; whole > 0 && used >= 4 && w < used; w += some) {  // as above
+        const std::int64_t first = std::min(w, used - some);
+        const C* lines[8] = {};
+        for (std::int64_t i = 0; i < some; ++i) lines[i] = step + across[first + i];
+        pack_lines_together(lines, some, width, whole, to + p0 * width + first);
         for (std::int64_t p = whole; p < n; ++p)
-          for (int i = 0; i < 4; ++i) to[(p0 + p) * width + first + i] = lines[i][p];
+          for (std::int64_t i = 0; i < some; ++i) to[(p0 + p) * width + first + i] = lines[i][p];
       }
     }
     if constexpr (kIsHalf<T>) {

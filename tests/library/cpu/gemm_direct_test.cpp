@@ -10,6 +10,8 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <memory>
 #include <random>
@@ -81,6 +83,40 @@ TEST(DirectProduct, FixedProductsAreThoseOfTheLibraryToTheBit) {
   EXPECT_LT(fixed, all);
 }
 
+/// Columns of which a register of a quarter of a panel has too few and one of a half too many.
+template <class T>
+void expect_few_columns(std::int64_t m, std::int64_t n, std::int64_t k, bool turned, std::mt19937& rng) {
+  Matmul call = product(dtype_of<T>, m, n, k, false, turned);
+  const auto a = drawn<T>(rng, m * k), b = drawn<T>(rng, k * n);
+  constexpr std::int64_t kBehind = 32;
+  std::vector<T> out(static_cast<std::size_t>(m * n + kBehind), T(-7));
+  call.a.data = a.data(), call.b.data = b.data(), call.out = out.data();
+  std::vector<std::max_align_t> workspace(library().workspace_bytes(call) / sizeof(std::max_align_t) + 5);
+  auto* const at = reinterpret_cast<std::byte*>(workspace.data());
+  library().matmul(call, at + (64 - reinterpret_cast<std::uintptr_t>(at) % 64) % 64);
+  for (std::int64_t i = 0; i < m * n; ++i) {
+    double sum = 0;
+    for (std::int64_t p = 0; p < k; ++p)
+      sum +=
+          static_cast<double>(a[static_cast<std::size_t>(i / n * k + p)]) *
+          static_cast<double>(b[static_cast<std::size_t>(p * call.b.row_stride + i % n * call.b.col_stride)]);
+    ASSERT_NEAR(static_cast<double>(out[static_cast<std::size_t>(i)]), sum, 1e-3)
+        << m << " x " << n << " x " << k << ", element " << i;
+  }
+  for (std::int64_t i = m * n; i < m * n + kBehind; ++i) ASSERT_EQ(out[static_cast<std::size_t>(i)], T(-7));
+}
+
+TEST(DirectProduct, ColumnsBetweenAQuarterAndHalfAPanel) {
+  std::mt19937 rng(19);
+  for (const std::int64_t m : {2, 14, 15, 16, 17, 64})
+    for (const std::int64_t n : {8, 9, 10, 12, 15, 16, 17})
+      for (const std::int64_t k : {1, 63, 128, 257, 300})
+        for (const bool turned : {false, true}) {
+          expect_few_columns<float>(m, n, k, turned, rng);
+          expect_few_columns<double>(m, n, k, turned, rng);
+        }
+}
+
 TEST(DirectProduct, ProductsThatNeedMoreThanTheirOperandsAreNotFixed) {
   const auto plain = [] { return product(DType::Float32, 64, 128, 64, false, true); };
   EXPECT_TRUE(fixed_product(plain()));
@@ -123,7 +159,8 @@ TEST_F(DirectProductOnThreads, EpiloguesGetTilesOfRowsAndColumns) {
     return residual + relu(matmul(x, w) + b);
   };
   const auto keys = random::split<4>(random::Key(7));
-  for (const auto& [m, n, k] : {std::array<std::int64_t, 3>{100, 2401, 20}, {5, 500, 300}, {40, 300, 60}})
+  for (const auto& [m, n, k] :
+       {std::array<std::int64_t, 3>{100, 2401, 20}, {5, 500, 300}, {40, 300, 60}, {70, 10, 300}})
     for (const bool turned : {false, true}) {
       const Tensor x = random::normal(keys[0], {m, k}).eval(),
                    w = random::normal(keys[1], turned ? Shape{n, k} : Shape{k, n}).eval(),

@@ -75,5 +75,35 @@ TEST(PackPanel, LinesAtStrides) {
     }
 }
 
+/// Eight lines at a time, some of them once more where their number is no multiple of eight.
+TEST(PackPanel, EightLinesAreTurnedTogether) {
+  for (const std::int64_t used : {7, 8, 9, 12, 15, 16, 17, 24, 31, 32})
+    for (const std::int64_t depth : {3, 4, 8, 12, 60, 64, 68, 131}) {
+      Offsets lines;
+      for (std::int64_t w = 0; w < used; ++w) lines.push_back(w * 203 + w % 3);
+      const std::string what = std::to_string(used) + " lines of " + std::to_string(depth);
+      expect_panel<float>({203}, {1}, used, 32, depth, what);
+      expect_panel<std::int32_t>({203}, {1, nullptr, 5}, used, 32, depth, what + ", int32");
+      expect_panel<bfloat16>({203}, {1}, used, 32, depth, what + ", bfloat16");
+      expect_panel<double>({203}, {1}, used, 32, depth, what + ", float64");
+      expect_panel<float>({0, lines.data()}, {1}, used, 32, depth, what + ", anywhere");
+    }
+}
+
+#if defined(__x86_64__)
+TEST(PackEightLines, WritesItsColumnsAlone) {
+  if (!__builtin_cpu_supports("avx2")) GTEST_SKIP() << "no such registers";
+  constexpr std::size_t kSteps = 12, kWidth = 11;
+  std::vector<std::uint32_t> from(8 * kSteps), to(kSteps * kWidth, 7);
+  std::iota(from.begin(), from.end(), 100u);
+  const std::uint32_t* lines[8];
+  for (std::size_t w = 0; w < 8; ++w) lines[w] = from.data() + (7 - w) * kSteps;
+  ASSERT_TRUE(pack_eight_lines(lines, kSteps, to.data() + 2, kWidth));
+  for (std::size_t p = 0; p < kSteps; ++p)
+    for (std::size_t w = 0; w < kWidth; ++w)
+      EXPECT_EQ(to[p * kWidth + w], w < 2 || w == 10 ? 7u : lines[w - 2][p]) << p << ", " << w;
+}
+#endif
+
 }  // namespace
 }  // namespace kiln::cpu
