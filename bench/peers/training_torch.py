@@ -62,6 +62,7 @@ def make(name):
 def main():
     name, seconds, device, threads, mode = sys.argv[1], float(sys.argv[2]), sys.argv[3], int(sys.argv[4]), sys.argv[5]
     torch.set_num_threads(threads)
+    torch.set_flush_denormal(True)  # as XLA does
     gpu = device == "cuda"
     model, x, y, narrow = make(name)
     model, x, y = model.to(device), x.to(device).contiguous(), y.to(device).contiguous()

@@ -35,7 +35,8 @@ struct Config {
   bool strict = false;  ///< KILN_STRICT=0|1: every operation rounds as if it ran alone, in fixed orders
   bool deterministic = false;  ///< KILN_DETERMINISTIC=0|1: bits depend on program, shapes, device, build only
   bool tf32 = false;  ///< KILN_TF32=0|1: a GPU reads 11 bits of a number of float32 products; not strict
-  int debug = 0;      ///< KILN_DEBUG=0..5
+  bool flush_subnormals = false;         ///< KILN_FLUSH_SUBNORMALS=0|1: a CPU takes them for zero; not strict
+  int debug = 0;                         ///< KILN_DEBUG=0..5
   std::vector<std::string> log_topics;   ///< KILN_LOG=topic,topic…: trace,plan,kernel,cache,memory (or all)
   std::string dump;                      ///< KILN_DUMP=stdout|stderr|DIR; empty: no dump
   std::vector<std::string> dump_stages;  ///< KILN_DUMP_STAGES=graph,kernel,vm,ll,asm,cu,ptx,sass; empty: all

@@ -275,6 +275,9 @@ constexpr Variable kVariables[] = {
      "a GPU may multiply float32 matrices by tensor cores, which read 11 bits of a number; not in the strict "
      "mode",
      parse_switch<&Config::tf32>, show_switch<&Config::tf32>},
+    {"KILN_FLUSH_SUBNORMALS", "0|1",
+     "a CPU takes subnormal floats for zero, as it handles many of them by microcode; not in the strict mode",
+     parse_switch<&Config::flush_subnormals>, show_switch<&Config::flush_subnormals>},
     {"KILN_DEBUG", "0..5",
      "detail on stderr; 2: a line a kernel, 3: and plans, 4: and evaluations and caches, 5: and memory",
      [](const Value& v, Config& c) {

@@ -49,6 +49,8 @@ TEST(Environment, EveryVariableReachesItsField) {
   EXPECT_TRUE(parse("KILN_DETERMINISTIC", "1").deterministic);
   EXPECT_TRUE(parse("KILN_TF32", "1").tf32);
   EXPECT_FALSE(parse("KILN_TF32", "0").tf32);
+  EXPECT_TRUE(parse("KILN_FLUSH_SUBNORMALS", "1").flush_subnormals);
+  EXPECT_FALSE(parse("KILN_FLUSH_SUBNORMALS", "0").flush_subnormals);
   EXPECT_EQ(parse("KILN_DEBUG", "5").debug, 5);
   EXPECT_EQ(parse("KILN_LOG", "plan,cache,plan").log_topics, (std::vector<std::string>{"plan", "cache"}));
   EXPECT_EQ(parse("KILN_DUMP", "some/dir").dump, "some/dir");
@@ -224,6 +226,7 @@ TEST(Environment, RowsParseBackToTheSameOptions) {
                                       {"KILN_DEVICE", "cuda:1"},
                                       {"KILN_STRICT", "1"},
                                       {"KILN_TF32", "1"},
+                                      {"KILN_FLUSH_SUBNORMALS", "1"},
                                       {"KILN_LOG", "all"},
                                       {"KILN_CHECK", "nan,diff"},
                                       {"KILN_CACHE_MAX", "1025"},

@@ -6,6 +6,7 @@
 #include "device/cpu/threads.h"
 
 #include "device/cpu/host_limits.h"
+#include "device/cpu/subnormals.h"
 #include "support/check.h"
 #include "support/thread_own.h"
 
@@ -110,6 +111,7 @@ class Loop {
 
   /// Runs chunks until none is left to take. Never throws.
   void drain(int slot) noexcept {
+    const FlushScope as_the_caller(flush_);
     inside = true;
     inside_slot = slot;
     for (int i = 0; i < slots_; ++i) {
@@ -151,6 +153,7 @@ class Loop {
   int slots_;
   LoopFn fn_;
   void* context_;
+  const FlushMode flush_ = FlushMode::of_thread();  // of the one that began the loop, for all that help
   std::unique_ptr<Share[]> shares_;
   std::atomic<bool> failed_{false};
   std::exception_ptr error_;  // written once, read after all helpers have ended
