@@ -139,6 +139,38 @@ TEST(Sort, ManyShortRowsAgreeWithTheOracleOnEveryTarget) {
   }
 }
 
+/// Rows without NaN and -0, some of which have one of them, are compared as numbers where that is faster.
+TEST(Sort, RowsOfNumbersAgreeWithTheOracleOnEveryTarget) {
+  for (const std::string& target : testing::cpu_targets()) {
+    const testing::ConfigScope scope(target);
+    for (const DType dtype : {DType::Float16, DType::BFloat16, DType::Float32, DType::Float64})
+      for (const std::int64_t n : {8, 9, 17, 64, 100}) {
+        const Tensor place = arange(200 * n, DType::Int64), mixed = place * 7919 % 997;
+        const Tensor some = (mixed.astype(DType::Float64) - 500) * (dtype == DType::Float16 ? 0.125 : 1e-38);
+        const Tensor x = where(mixed == 3, kInf, where(mixed == 5, -kInf, some));
+        const Tensor odd = where(place == 70 * n, kNan, where(place == 150 * n + 3, -0.0, x));
+        const Tensor rows = odd.astype(dtype).reshape({200, n}).eval();
+        const auto what = cat(name(dtype), " rows of ", n, " on KILN_CPU=", target);
+        for (const bool descending : {false, true})
+          expect_modes_agree([&] { return sort(rows, 1, descending); }, what);
+        for (const std::int64_t kept : {2, 8})
+          expect_modes_agree([&] { return topk(rows, kept).values; }, what);
+      }
+  }
+}
+
+/// Values that no cache holds are written past them, but for a last tile that is not full.
+TEST(Sort, LargeResultsAreThoseOfSmallOnes) {
+  const testing::ConfigScope scope("native");
+  const std::int64_t rows = 33001, n = 70;
+  const Tensor x = (arange(rows * n, DType::Int64) * 7919 % 99991).astype(DType::Float32).reshape({rows, n});
+  const Tensor all = sort(x.eval(), 1).eval();
+  for (const std::int64_t first : {std::int64_t{0}, std::int64_t{16}, rows / 2, rows - 20}) {
+    const Tensor part = x(range(first, first + 20));
+    EXPECT_TRUE(array_equal(all(range(first, first + 20)), sort(part.eval(), 1))) << first;
+  }
+}
+
 /// Values alone are sorted without positions; zeros of both signs and NaN stay in the order of the row.
 TEST(Sort, ValuesOfTopkKeepTheOrderOfZerosOnEveryTarget) {
   for (const std::string& target : testing::cpu_targets()) {

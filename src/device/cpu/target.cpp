@@ -124,7 +124,7 @@ CpuTarget host_target(const std::string& level) {
 
 InstructionSets host_instruction_sets() {
   const auto sets_of = [](const CpuTarget& t) {
-    return InstructionSets{t.avx2, t.f16c, t.avx512, t.avx512_vbmi};
+    return InstructionSets{t.avx2, t.f16c, t.avx512, t.avx512_vbmi, t.avx512_fp16};
   };
   static const InstructionSets native = sets_of(host_target("native"));
   const std::string& level = config().cpu_target;

@@ -44,7 +44,8 @@ CpuTarget host_target(const std::string& level);
 
 /// What the target in force has, for code that asks at each call.
 struct InstructionSets {
-  bool avx2 = false, f16c = false, avx512 = false, avx512_vbmi = false;  ///< as CpuTarget has them
+  bool avx2 = false, f16c = false, avx512 = false, avx512_vbmi = false,
+       avx512_fp16 = false;  ///< as CpuTarget has them
 };
 InstructionSets host_instruction_sets();
 

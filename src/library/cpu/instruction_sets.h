@@ -11,4 +11,9 @@
 #define KILN_AVX512_VBMI         \
   __attribute__((optimize("O3"), \
                  target("avx512f,avx512dq,avx512vl,avx512bw,avx512vbmi,avx2,prefer-vector-width=512")))
+#if __GNUC__ >= 12 && !defined(__clang__)
+#define KILN_AVX512_FP16         \
+  __attribute__((optimize("O3"), \
+                 target("avx512f,avx512dq,avx512vl,avx512bw,avx512fp16,avx2,prefer-vector-width=512")))
+#endif
 #endif

@@ -2,6 +2,7 @@
 
 #include "device/cpu/target.h"
 #include "library/cpu/instruction_sets.h"
+#include "library/cpu/past_caches.h"
 
 #include <algorithm>
 
@@ -173,16 +174,60 @@ KILN_AVX512 inline void scattered(__m512i v, Item* p, std::int64_t pitch, __mmas
 template <class Item>
 constexpr int kPiecesOfRow = std::max(1, std::min(4, 16 / kPiece<Item>));
 
-template <class T, bool Merge, bool Whole, int Pieces>
+/// What elements become on their way to lines and back.
+enum class As { Keys, MergedKeys, Numbers };
+
+/// One bit for each 16, 32 or 64 that has a float which no exchange of numbers keeps in order: NaN or -0.
+/// Halves are all compared as float16, as which some great bfloat16 are NaN.
+template <class T>
+KILN_AVX512 inline std::uint32_t none_of_order(__m512i x) {
+  if constexpr (sizeof(T) == 2) {
+    const __m512i next = _mm512_add_epi16(x, each<Key<T>>(kSign<T>));  // 0: -0; else of the other sign
+    const __m512i magnitude = _mm512_and_si512(x, each<Key<T>>(static_cast<Key<T>>(kSign<T> - 1)));
+    return _mm512_testn_epi16_mask(next, next) |
+           _mm512_cmpgt_epu16_mask(magnitude, each<Key<T>>(kInfinity<float16>));
+  } else {
+    constexpr int kNanOrNegativeZero = 0x85;
+    if constexpr (sizeof(T) == 4)
+      return _mm512_fpclass_ps_mask(_mm512_castsi512_ps(x), kNanOrNegativeZero);
+    else
+      return _mm512_fpclass_pd_mask(_mm512_castsi512_pd(x), kNanOrNegativeZero);
+  }
+}
+
+template <class T, As How>
+KILN_AVX512 inline __m512i to_lines(__m512i x, __m512i turn, std::uint32_t& others) {
+  if constexpr (How != As::Numbers) {
+    return keys_in < T, How == As::MergedKeys > (x, turn);
+  } else {
+    others |= none_of_order<T>(x);
+    return _mm512_xor_si512(x, turn);
+  }
+}
+template <class T, As How>
+KILN_AVX512 inline __m512i from_lines(__m512i x, __m512i turn) {
+  if constexpr (How == As::Numbers)
+    return _mm512_xor_si512(x, turn);
+  else
+    return values_in<T>(x, turn);
+}
+/// The bits that a descending order turns.
+template <class T, As How>
+KILN_AVX512 inline __m512i turned_bits(bool descending) {
+  if (!descending) return _mm512_setzero_si512();
+  return How == As::Numbers ? each<Key<T>>(kSign<T>) : _mm512_set1_epi64(-1);
+}
+
+template <class T, As How, bool Whole, int Pieces>
 KILN_AVX512 inline void block_of_lines(const Key<T>* from, std::int64_t pitch, __m512i turn, Key<T>* to,
-                                       std::int64_t to_pitch, __mmask16 bytes) {
+                                       std::int64_t to_pitch, __mmask16 bytes, std::uint32_t& others) {
   constexpr int kSide = kPiece<Key<T>>;
   __m512i v[Pieces][kSide];
 #pragma GCC unroll 16
   for (int e = 0; e < kSide; ++e)
 #pragma GCC unroll 4
     for (int p = 0; p < Pieces; ++p)
-      v[p][e] = keys_in<T, Merge>(gathered<Whole>(from + e * pitch + p * kSide, pitch, bytes), turn);
+      v[p][e] = to_lines<T, How>(gathered<Whole>(from + e * pitch + p * kSide, pitch, bytes), turn, others);
 #pragma GCC unroll 4
   for (int p = 0; p < Pieces; ++p) {
     turn_pieces<Key<T>>(v[p]);
@@ -191,63 +236,80 @@ KILN_AVX512 inline void block_of_lines(const Key<T>* from, std::int64_t pitch, _
   }
 }
 
-template <class T, bool Whole>
+template <class T, As How, bool Whole>
 KILN_AVX512 inline void block_of_rows(const Key<T>* from, __m512i turn, Key<T>* to, std::int64_t pitch,
                                       __mmask16 bytes) {
   constexpr int kSide = kPiece<Key<T>>;
   __m512i v[kSide];
 #pragma GCC unroll 16
   for (int e = 0; e < kSide; ++e)
-    v[e] = values_in<T>(_mm512_loadu_si512(from + e * kNetworkRows<Key<T>>), turn);
+    v[e] = from_lines<T, How>(_mm512_loadu_si512(from + e * kNetworkRows<Key<T>>), turn);
   turn_pieces<Key<T>>(v);
 #pragma GCC unroll 16
   for (int e = 0; e < kSide; ++e) scattered<Whole>(v[e], to + e * pitch, pitch, bytes);
 }
 
-template <class T, bool Merge>
-KILN_AVX512 inline void lines_of(const T* rows, std::int64_t pitch, std::int64_t columns, __m512i turn,
+/// Returns whether there are others than numbers (none_of_order), if they are what lines are made of.
+template <class T, As How>
+KILN_AVX512 inline bool lines_of(const T* rows, std::int64_t pitch, std::int64_t columns, __m512i turn,
                                  Key<T>* to, std::int64_t to_pitch) {
   constexpr int kSide = kPiece<Key<T>>;
   const auto* const from = reinterpret_cast<const Key<T>*>(rows);
   constexpr int kPieces = kPiecesOfRow<Key<T>>;
+  std::uint32_t others = 0;
   std::int64_t c = 0;
   for (; c + kPieces * kSide <= columns; c += kPieces * kSide)
-    block_of_lines<T, Merge, true, kPieces>(from + c, pitch, turn, to + c * to_pitch, to_pitch, 0);
+    block_of_lines<T, How, true, kPieces>(from + c, pitch, turn, to + c * to_pitch, to_pitch, 0, others);
   for (; c + kSide <= columns; c += kSide)
-    block_of_lines<T, Merge, true, 1>(from + c, pitch, turn, to + c * to_pitch, to_pitch, 0);
+    block_of_lines<T, How, true, 1>(from + c, pitch, turn, to + c * to_pitch, to_pitch, 0, others);
   if (c < columns)
-    block_of_lines<T, Merge, false, 1>(from + c, pitch, turn, to + c * to_pitch, to_pitch,
-                                       first_bytes<Key<T>>(columns - c));
+    block_of_lines<T, How, false, 1>(from + c, pitch, turn, to + c * to_pitch, to_pitch,
+                                     first_bytes<Key<T>>(columns - c), others);
+  return others != 0;
 }
 
 template <class T>
 KILN_AVX512 void lines_avx512(const T* from, std::int64_t pitch, std::int64_t columns, bool merge_zeros,
                               bool descending, Key<T>* to) {
-  const __m512i turn = _mm512_set1_epi64(descending ? -1 : 0);
+  const __m512i turn = turned_bits<T, As::Keys>(descending);
   constexpr std::int64_t kLine = kNetworkRows<Key<T>>;
   if constexpr (!std::is_integral_v<T>)
-    if (merge_zeros) return lines_of<T, true>(from, pitch, columns, turn, to, kLine);
-  lines_of<T, false>(from, pitch, columns, turn, to, kLine);
+    if (merge_zeros) return void(lines_of<T, As::MergedKeys>(from, pitch, columns, turn, to, kLine));
+  lines_of<T, As::Keys>(from, pitch, columns, turn, to, kLine);
 }
 
 template <class T>
+KILN_AVX512 bool number_lines_avx512(const T* from, std::int64_t pitch, std::int64_t columns, bool descending,
+                                     Key<T>* to) {
+  return !lines_of<T, As::Numbers>(from, pitch, columns, turned_bits<T, As::Numbers>(descending), to,
+                                   kNetworkRows<Key<T>>);
+}
+
+template <class T, As How>
 KILN_AVX512 void rows_avx512(const Key<T>* from, std::int64_t columns, bool descending, T* rows,
                              std::int64_t pitch) {
   constexpr int kSide = kPiece<Key<T>>;
   constexpr std::int64_t kLine = kNetworkRows<Key<T>>;
-  const __m512i turn = _mm512_set1_epi64(descending ? -1 : 0);
+  const __m512i turn = turned_bits<T, How>(descending);
   auto* const to = reinterpret_cast<Key<T>*>(rows);
   std::int64_t c = 0;
-  for (; c + kSide <= columns; c += kSide) block_of_rows<T, true>(from + c * kLine, turn, to + c, pitch, 0);
+  for (; c + kSide <= columns; c += kSide)
+    block_of_rows<T, How, true>(from + c * kLine, turn, to + c, pitch, 0);
   if (c < columns)
-    block_of_rows<T, false>(from + c * kLine, turn, to + c, pitch, first_bytes<Key<T>>(columns - c));
+    block_of_rows<T, How, false>(from + c * kLine, turn, to + c, pitch, first_bytes<Key<T>>(columns - c));
+}
+
+template <class T>
+KILN_AVX512 void past_avx512(const T* from, std::int64_t lines, T* to) {
+  constexpr std::int64_t kElements = kPastLine / static_cast<std::int64_t>(sizeof(T));
+  for (std::int64_t i = 0; i < lines; ++i) line_past_avx512(from + i * kElements, to + i * kElements);
 }
 
 template <class Item>
 KILN_AVX512 void squares_avx512(const Item* from, std::int64_t from_pitch, std::int64_t from_square, Item* to,
                                 std::int64_t to_pitch, std::int64_t to_square, std::int64_t count) {
   for (std::int64_t k = 0; k < count; ++k, from += from_square, to += to_square)
-    lines_of<Item, false>(from, from_pitch, kNetworkRows<Item>, _mm512_setzero_si512(), to, to_pitch);
+    lines_of<Item, As::Keys>(from, from_pitch, kNetworkRows<Item>, _mm512_setzero_si512(), to, to_pitch);
 }
 
 }  // namespace
@@ -257,9 +319,14 @@ KILN_AVX512 void squares_avx512(const Item* from, std::int64_t from_pitch, std::
 template <class T>
 BlockFunctions<T> block_functions() {
 #if defined(__x86_64__)
-  if (host_instruction_sets().avx512) return {lines_avx512<T>, rows_avx512<T>};
+  if (host_instruction_sets().avx512) {
+    BlockFunctions<T> f{lines_avx512<T>, rows_avx512<T, As::Keys>, nullptr, nullptr, past_avx512<T>};
+    if constexpr (!std::is_integral_v<T>)
+      f.number_lines = number_lines_avx512<T>, f.number_rows = rows_avx512<T, As::Numbers>;
+    return f;
+  }
 #endif
-  return {nullptr, nullptr};
+  return {};
 }
 #define KILN_DTYPE(Name, Type, ...) template BlockFunctions<Type> block_functions<Type>();
 #include <kiln/dtype.def>

@@ -25,6 +25,12 @@ struct BlockFunctions {
                 Key<T>* to);
   /// The same back, as values. Reads whole pieces of lines.
   void (*rows)(const Key<T>* from, std::int64_t columns, bool descending, T* to, std::int64_t pitch);
+  /// The same of floats as numbers of the same order (number_sort), the other way round if `descending`.
+  /// False: one of them is NaN or -0, and `to` holds anything. Null: T is no float.
+  bool (*number_lines)(const T* from, std::int64_t pitch, std::int64_t columns, bool descending, Key<T>* to);
+  void (*number_rows)(const Key<T>* from, std::int64_t columns, bool descending, T* to, std::int64_t pitch);
+  /// So many lines of memory, past the caches. Both are aligned to kPastLine.
+  void (*past)(const T* from, std::int64_t lines, T* to);
 };
 /// Those for the instruction set in force; null: it has none.
 template <class T>

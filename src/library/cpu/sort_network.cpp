@@ -39,17 +39,26 @@ template <class Exchange>
 /// Sorts lines by Batcher's bitonic merges of eights, which are sorted and merged in registers. Every
 /// exchange puts the least before the greatest, so lines that a power of two would have beyond the last are
 /// as if they held the greatest of all: exchanges with them are left out. Invariant: ends are whole eights.
-/// It sorts as many rows as a register of `Bytes` has.
-template <class Item, int Bytes>
+/// It sorts as many rows as a register of `Bytes` has. Elements are numbers of type `Number`, which NaN is
+/// none of, and each exchange keeps the bits of both.
+template <class Number, int Bytes>
 struct Bitonic {
-  typedef Item V __attribute__((vector_size(Bytes), may_alias));
+  typedef Number V __attribute__((vector_size(Bytes), may_alias));
   struct Lines {
     V* const first;
     [[gnu::always_inline]] V& operator[](std::int64_t i) const { return first[i * (kNetworkLine / Bytes)]; }
   };
   const Lines lines;
 
-  explicit Bitonic(Item* tile) : lines{static_cast<V*>(__builtin_assume_aligned(tile, Bytes))} {}
+  explicit Bitonic(void* tile) : lines{static_cast<V*>(__builtin_assume_aligned(tile, Bytes))} {}
+
+  /// No number is greater.
+  static constexpr Number greatest() {
+    if constexpr (std::is_integral_v<Number>)
+      return static_cast<Number>(~Number{});
+    else
+      return static_cast<Number>(__builtin_inff());
+  }
 
   /// The least of each row into the first.
   [[gnu::always_inline]] static void exchange(V& a, V& b) {
@@ -134,7 +143,7 @@ struct Bitonic {
 
   [[gnu::always_inline]] void sort_four(std::int64_t n) const {
     V v[4];
-    for (int i = 0; i < 4; ++i) v[i] = i < n ? lines[i] : ~V{};
+    for (int i = 0; i < 4; ++i) v[i] = i < n ? lines[i] : V{} + greatest();
     exchange(v[0], v[1]), exchange(v[2], v[3]), exchange(v[0], v[2]), exchange(v[1], v[3]);
     exchange(v[1], v[2]);
     for (int i = 0; i < n; ++i) lines[i] = v[i];
@@ -146,7 +155,7 @@ struct Bitonic {
     sort_eights(std::min(size, n));
     for (std::int64_t block = size; block < n; block += size) {
       const std::int64_t here = std::min(size, n - block);
-      const Bitonic next{reinterpret_cast<Item*>(&lines[block])};
+      const Bitonic next{&lines[block]};
       next.sort_eights(here);
       for (std::int64_t j = 0, i = size - 1; j < here; ++j, --i) {
         const V x = lines[i], y = lines[block + j];
@@ -168,7 +177,7 @@ struct Bitonic {
     }
     if (n <= 4) return sort_four(n);
     const std::int64_t whole = (n + 7) / 8 * 8;
-    for (std::int64_t i = n; i < whole; ++i) lines[i] = ~V{};
+    for (std::int64_t i = n; i < whole; ++i) lines[i] = V{} + greatest();
     const auto size =
         static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(std::max<std::int64_t>(kept, 8))));
     2 * size <= whole ? select(whole, size) : sort_eights(whole);
@@ -176,11 +185,11 @@ struct Bitonic {
 };
 
 /// By registers of `Bytes`, of which there are more than eight.
-template <int Bytes, class Item>
+template <int Bytes, class Number, class Item>
 [[gnu::always_inline]] inline void network(Item* tile, std::int64_t n, std::int64_t kept) {
   constexpr auto kStep = static_cast<std::int64_t>(Bytes / sizeof(Item));
   for (std::int64_t row = 0; row < kNetworkRows<Item>; row += kStep)
-    Bitonic<Item, Bytes>(tile + row).sort(n, kept);
+    Bitonic<Number, Bytes>(tile + row).sort(n, kept);
 }
 
 /// The first halves of two registers, or the second ones, one element of each in turn.
@@ -301,12 +310,21 @@ template <class T>
 #if defined(__x86_64__)
 template <class Item>
 KILN_AVX2 void network_avx2(Item* tile, std::int64_t n, std::int64_t kept) {
-  network<32>(tile, n, kept);
+  network<32, Item>(tile, n, kept);
 }
 template <class Item>
 KILN_AVX512 void network_avx512(Item* tile, std::int64_t n, std::int64_t kept) {
-  network<64>(tile, n, kept);
+  network<64, Item>(tile, n, kept);
 }
+template <class T>
+KILN_AVX512 void numbers_avx512(Key<T>* tile, std::int64_t n, std::int64_t kept) {
+  network<64, T>(tile, n, kept);
+}
+#if defined(KILN_AVX512_FP16)
+KILN_AVX512_FP16 void halves_avx512(std::uint16_t* tile, std::int64_t n, std::int64_t kept) {
+  network<64, _Float16>(tile, n, kept);
+}
+#endif
 template <class T>
 KILN_AVX2 void keys_avx2(const T* from, std::int64_t stride, std::int64_t n, bool merge_zeros,
                          bool descending, Key<T>* to) {
@@ -394,6 +412,23 @@ template TileSort<std::uint8_t> tile_sort<std::uint8_t>();
 template TileSort<std::uint16_t> tile_sort<std::uint16_t>();
 template TileSort<std::uint32_t> tile_sort<std::uint32_t>();
 template TileSort<std::uint64_t> tile_sort<std::uint64_t>();
+
+template <class T>
+TileSort<Key<T>> number_sort() {
+#if defined(__x86_64__)
+  const InstructionSets target = host_instruction_sets();
+  if constexpr (std::is_same_v<T, float> || std::is_same_v<T, double>)
+    if (target.avx512) return numbers_avx512<T>;
+#if defined(KILN_AVX512_FP16)
+  if constexpr (std::is_same_v<T, float16> || std::is_same_v<T, bfloat16>)
+    if (target.avx512_fp16) return halves_avx512;
+#endif
+#endif
+  return nullptr;
+}
+#define KILN_DTYPE(Name, Type, ...) template TileSort<Key<Type>> number_sort<Type>();
+#include <kiln/dtype.def>
+#undef KILN_DTYPE
 
 template <class Item>
 TransposeRows<Item> transpose_rows() {

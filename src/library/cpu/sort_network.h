@@ -43,6 +43,12 @@ using TileSort = void (*)(Item* tile, std::int64_t n, std::int64_t kept);
 template <class Item>
 TileSort<Item> tile_sort();
 
+/// The same of floats, none of which is NaN or -0, by instructions for floats, of which a processor with
+/// AVX-512 has twice as many at a time. Bits of bfloat16 are compared as those of float16, whose order they
+/// have. Null: the instruction set in force has no such instructions for T, which needs keys.
+template <class T>
+TileSort<Key<T>> number_sort();
+
 /// Transposes `count` squares of kNetworkRows<Item> numbers each way: the k-th begins at from + k *
 /// from_square, its rows are from_pitch apart; likewise where it goes.
 template <class Item>

@@ -34,6 +34,7 @@ class Tile {
       static_cast<Item>((std::uint64_t{1} << (4 * sizeof(Item))) - 1);  // of an item
   struct Functions {
     TileSort<Item> order;
+    TileSort<Key<T>> numbers;  // or null
     TransposeRows<Item> rows;  // or, if null:
     TransposeSquares<Item> transpose;
     KeyFunctions<T> keys;
@@ -44,6 +45,7 @@ class Tile {
   };
   static Functions functions() {
     Functions f{tile_sort<Item>(),
+                number_sort<T>(),
                 transpose_rows<Item>(),
                 transpose_squares<Item>(),
                 key_functions<T>(),
@@ -116,6 +118,7 @@ class Tile {
     const std::int64_t slot = lines_of_slot() * kRows;
     f.keys.keys(row(0), 1, count * n, call_.by_position, call_.descending, keys_);
     std::fill(keys_ + count * n, keys_ + tiles * kRows * n, Key<T>{0});
+    fetch_next();
     if constexpr (!kPacked) {
       const Item* from = nullptr;
       if constexpr (Positions)
@@ -147,12 +150,13 @@ class Tile {
     if constexpr (sizeof(Item) == sizeof(T) && !kPacked)
       if (count == kRows && by_blocks(shared)) return sort_values(shared);
     fill(shared);
+    fetch_next();
     const std::int64_t ordered = exact_ == kAllExact ? call_.kept : rows_.length;
     shared.f.order(items_, rows_.length, ordered);
     if constexpr (Positions)
       drain(shared, ordered);
     else
-      drain_values(shared);
+      drain_values(shared, false);
     order_equals(shared);
   }
 
@@ -173,12 +177,16 @@ class Tile {
   void sort_values(const Shared& shared) {
     const Functions& f = shared.f;
     T* const values = static_cast<T*>(call_.values);
-    f.blocks.lines(row(0), beginnings_.step, rows_.length, call_.by_position, call_.descending, items_);
-    f.order(items_, rows_.length, call_.kept);
+    const std::int64_t n = rows_.length, step = beginnings_.step;
+    const bool numbers =
+        f.numbers && rows_.inner == 1 && f.blocks.number_lines(row(0), step, n, call_.descending, items_);
+    if (!numbers) f.blocks.lines(row(0), step, n, call_.by_position, call_.descending, items_);
+    fetch_next();
+    (numbers ? f.numbers : f.order)(items_, n, call_.kept);
     if (rows_.inner == 1 && call_.kept >= kLeastOfBlocks)
-      f.blocks.rows(items_, call_.kept, call_.descending, values + out_of_row(0), call_.kept);
+      put_values(f, numbers, values + out_of_row(0));
     else
-      drain_values(shared);
+      drain_values(shared, numbers);
     order_equals(shared);
   }
 
@@ -189,6 +197,29 @@ class Tile {
       for (std::int64_t r = 0; r < count_; ++r)
         keep_order_of_equals(row(r), call_.in.strides[call_.axis],
                              static_cast<T*>(call_.values) + out_of_row(r), rows_.inner, call_.kept);
+  }
+
+  /// Asks for as many rows as a tile has behind this one's, which come from memory while this one's are
+  /// ordered. The processor itself would not read ahead from row to row, nor while nothing else is read.
+  void fetch_next() const {
+    if (call_.in.strides[call_.axis] != 1 || !beginnings_.regular) return;
+    const std::int64_t rows = std::min(count_, rows_.count - first_ - count_), step = beginnings_.step;
+    const bool adjoin = step == rows_.length;
+    const std::int64_t bytes = rows_.length * (adjoin ? rows : 1) * static_cast<std::int64_t>(sizeof(T));
+    for (std::int64_t r = 0; r < (adjoin ? std::min<std::int64_t>(rows, 1) : rows); ++r) {
+      const char* const from = reinterpret_cast<const char*>(row(count_ + r));
+      for (std::int64_t b = 0; b < bytes; b += kPastLine) __builtin_prefetch(from + b, 0, 2);
+    }
+  }
+
+  /// The rows of a full tile, which adjoin: past the caches where no cache holds all of them.
+  void put_values(const Functions& f, bool numbers, T* to) const {
+    const std::int64_t kept = call_.kept, lines = kept * kNetworkLine / kPastLine;
+    const bool past = rows_.count * kept * static_cast<std::int64_t>(sizeof(T)) >= kPastCaches &&
+                      lines * kPastLine >= kPastTogether && begins_line(to);
+    T* const rows = past ? reinterpret_cast<T*>(by_row_) : to;
+    (numbers ? f.blocks.number_rows : f.blocks.rows)(items_, kept, call_.descending, rows, kept);
+    if (past) f.blocks.past(rows, lines, to);
   }
 
   const T* row(std::int64_t r) const {
@@ -297,11 +328,18 @@ class Tile {
                            call_.descending, row(r), stride);
   }
 
-  void drain_values(const Shared& shared) {
+  void drain_values(const Shared& shared, bool numbers) {
     const Functions& f = shared.f;
     T* const values = static_cast<T*>(call_.values);
     const std::int64_t kept = call_.kept, inner = rows_.inner;
     to_rows(shared, kept);
+    if constexpr (!std::is_integral_v<T> && sizeof(Item) == sizeof(T))
+      if (numbers) {
+        const Key<T> turn = call_.descending ? kSign<T> : Key<T>{0};
+        for (std::int64_t i = 0; i < count_ * kept; ++i)
+          values[out_of_row(0) + i] = std::bit_cast<T>(static_cast<Key<T>>(by_row_[i] ^ turn));
+        return;
+      }
     if (inner == 1) return f.keys.values(by_row_, count_ * kept, call_.descending, values + out_of_row(0));
     for (std::int64_t r = 0; r < count_; ++r) {
       const Key<T>* const from = by_row_ + r * kept;

@@ -3,8 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 namespace kiln::cpu {
@@ -65,6 +67,54 @@ void blocks_are_as_single_elements(const char* name) {
         }
       }
 }
+
+/// Numbers in their own order, or the other one; one float that has no place there is found wherever it is.
+template <class T>
+void numbers_are_lines_and_rows() {
+  const BlockFunctions<T> f = block_functions<T>();
+  const TileSort<Key<T>> order = number_sort<T>();
+  if (!f.number_lines || !order) GTEST_SKIP() << "this host has no such instructions";
+  constexpr std::int64_t kRows = kNetworkRows<Key<T>>;
+  struct alignas(kNetworkLine) Line {
+    Key<T> rows[kRows];
+  };
+  const Key<T> nan = bits_of(quiet_nan<T>()), specials[] = {nan, static_cast<Key<T>>(nan | kSign<T>),
+                                                            static_cast<Key<T>>(kInfinity<T> + 1), kSign<T>};
+  for (const std::int64_t n : {1, 4, 7, 8, 17, 40, 300})
+    for (const bool descending : {false, true}) {
+      std::vector<Key<T>> rows = elements<T>(static_cast<std::size_t>(kRows * n));
+      for (Key<T>& x : rows) {
+        const bool is_nan = static_cast<Key<T>>(x & ~kSign<T>) > kInfinity<T>;
+        if (x == kSign<T> || is_nan) x = static_cast<Key<T>>(kInfinity<T> >> 1);
+        if (std::is_same_v<T, bfloat16>) x = static_cast<Key<T>>(x & 0xbfff);  // no NaN of float16
+      }
+      std::vector<Line> lines(static_cast<std::size_t>((n + 31) / 16 * 16));
+      const auto* const from = reinterpret_cast<const T*>(rows.data());
+      ASSERT_TRUE(f.number_lines(from, n, n, descending, lines.front().rows)) << n;
+      order(lines.front().rows, n, n);
+      std::vector<Key<T>> sorted(rows.size());
+      f.number_rows(lines.front().rows, n, descending, reinterpret_cast<T*>(sorted.data()), n);
+      for (std::int64_t r = 0; r < kRows; ++r) {
+        std::vector<Key<T>> expected(rows.begin() + r * n, rows.begin() + (r + 1) * n);
+        std::ranges::sort(expected, {}, [&](Key<T> x) {
+          const Key<T> key = key_of(std::bit_cast<T>(x), false);
+          return descending ? static_cast<Key<T>>(~key) : key;
+        });
+        ASSERT_TRUE(std::equal(expected.begin(), expected.end(), sorted.begin() + r * n)) << n << " " << r;
+      }
+      for (const Key<T> special : specials)
+        for (const std::size_t at : {std::size_t{0}, rows.size() / 2, rows.size() - 1}) {
+          const Key<T> before = std::exchange(rows[at], special);
+          EXPECT_FALSE(f.number_lines(from, n, n, descending, lines.front().rows)) << n << " " << at;
+          rows[at] = before;
+        }
+    }
+}
+
+TEST(SortBlocks, Float16AreLinesAndRowsAsNumbers) { numbers_are_lines_and_rows<float16>(); }
+TEST(SortBlocks, BFloat16AreLinesAndRowsAsNumbers) { numbers_are_lines_and_rows<bfloat16>(); }
+TEST(SortBlocks, Float32AreLinesAndRowsAsNumbers) { numbers_are_lines_and_rows<float>(); }
+TEST(SortBlocks, Float64AreLinesAndRowsAsNumbers) { numbers_are_lines_and_rows<double>(); }
 
 #define KILN_DTYPE(Name, Type, ...) \
   TEST(SortBlocks, RowsOf##Name##BecomeLinesAndRowsAgain) { blocks_are_as_single_elements<Type>(#Name); }
