@@ -86,7 +86,7 @@ class FunctionEmitter {
   bool contains_loop(const LoopDecl& l) const;
   bool splits_tail(const LoopDecl& l);
   std::size_t body_size(const LoopDecl& l);
-  int quotients_on_divider(const LoopDecl& l);
+  void share_divider(const LoopDecl& l);
   void set_lanes(int lanes);
   void vector_loop(const LoopDecl& l);
   void lane_body(const LoopDecl& l, Value* rest, bool is_last, llvm::function_ref<void()> inside = nullptr);

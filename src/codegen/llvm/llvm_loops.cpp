@@ -221,26 +221,33 @@ std::size_t FunctionEmitter::body_size(const LoopDecl& l) {
   return count * static_cast<std::size_t>(std::max(1, l.lanes * 4 / target_.vector_bytes));
 }
 
-/// Bounded quotients of a vector body to leave to the divider. It takes 10 cycles or more for a 512-bit
-/// register, beside two ports for the rest: one for every 20 other instructions, less what needs the divider
-/// anyway.
-int FunctionEmitter::quotients_on_divider(const LoopDecl& l) {
+/// Chooses what a vector body leaves to the divider, which takes 10 cycles or more for a 512-bit register,
+/// beside two ports for the rest. Square roots stay, unless there are quotients, too, and both would take
+/// longer there than the rest with the instructions of a root. Of bounded quotients one stays for every 20
+/// other instructions, less what needs the divider anyway.
+void FunctionEmitter::share_divider(const LoopDecl& l) {
+  constexpr int kCycles = 10, kOfRoot = 11;
   std::vector<bool> seen(pool_.size());
-  int others = 0, divider = 0;
+  int others = 0, quotients = 0, roots = 0;
   auto visit = [&](auto&& self, ExprId e) -> void {
     if (seen[e] || !at_.varying(e)) return;
     seen[e] = true;
     const ExprNode n = pool_[e];
     if (n.prim == Prim::Load) return;
-    if (n.prim == Prim::Sqrt || (n.prim == Prim::Div && at_.varying(n.b)))
-      ++divider;
+    if (n.prim == Prim::Sqrt)
+      ++roots;
+    else if (n.prim == Prim::Div && at_.varying(n.b))
+      ++quotients;
     else if (n.prim != Prim::DivBounded && n.prim != Prim::Bitcast)
       others += n.prim == Prim::Scale ? 2 : 1;
     each_operand(n, [&](ExprId o) { self(self, o); });
   };
   for (const Stmt& s : l.body)
     if (s.kind != Stmt::Kind::Loop) visit(visit, s.value);
-  return std::max(0, (others + 4) / 20 - divider);
+  const bool keep =
+      k_.exact || quotients == 0 || 2 * kCycles * (quotients + roots) <= others + kOfRoot * roots;
+  const int divider = keep ? quotients + roots : quotients;
+  v_.keep_on_divider(std::max(0, (others + 4) / 20 - divider), keep);
 }
 
 /// Vectors made for loops of other widths, outside them, are no longer of use.
@@ -256,7 +263,7 @@ void FunctionEmitter::lane_body(const LoopDecl& l, Value* rest, bool is_last,
   lane_offsets_.clear();
   windows_.clear();
   any_lane_.clear();
-  v_.keep_on_divider(quotients_on_divider(l));
+  share_divider(l);
   if (rest) set_mask(rest);
   is_last_ = is_last;
   inside ? inside() : block(l.body);

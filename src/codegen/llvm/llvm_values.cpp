@@ -155,17 +155,14 @@ Value* avx512_call(llvm::IRBuilder<>& b, ID half, ID full, llvm::ArrayRef<Value*
 
 }  // namespace
 
-/// `v`, or x where that is NaN: one instruction (vfixupimm) instead of a comparison, which one port alone
-/// has, and a choice.
-Value* ValueBuilder::keep_nan(Value* v, Value* x) {
-  constexpr std::uint64_t kNanIsOperand =
-      0x11;  // the answers to quiet and signalling NaN; else none: v stays
+/// `v`, or x where the four bits of x's class are 1: one instruction (vfixupimm).
+Value* ValueBuilder::fix_up(Value* v, Value* x, std::uint64_t classes) {
   const bool wide = v->getType()->getScalarType()->isDoubleTy();
   llvm::Type* word = wide ? b_.getInt64Ty() : b_.getInt32Ty();
   return by_register({v, x}, wide ? 8 : 16, [&](llvm::ArrayRef<Value*> in) -> Value* {
     const unsigned n = llvm::cast<llvm::FixedVectorType>(in[0]->getType())->getNumElements();
     const bool full = n * word->getIntegerBitWidth() == 512;
-    Value* answers = b_.CreateVectorSplat(n, llvm::ConstantInt::get(word, kNanIsOperand));
+    Value* answers = b_.CreateVectorSplat(n, llvm::ConstantInt::get(word, classes));
     llvm::SmallVector<Value*, 6> args{in[0], in[1], answers, b_.getInt32(0), b_.getIntN(n, (1u << n) - 1)};
     if (full) args.push_back(b_.getInt32(kCurrentRounding));
     const ID id = wide   ? llvm::Intrinsic::x86_avx512_mask_fixupimm_pd_512
@@ -175,20 +172,42 @@ Value* ValueBuilder::keep_nan(Value* v, Value* x) {
   });
 }
 
+/// `v`, or x where that is NaN: instead of a comparison, which one port alone has, and a choice.
+Value* ValueBuilder::keep_nan(Value* v, Value* x) { return fix_up(v, x, 0x11); }  // quiet, signalling
+
+/// 1 / x within 2^-14 of itself, or of the square root of x.
+Value* ValueBuilder::approximate(Value* x, ID half, ID full) {
+  return by_register({x}, 16,
+                     [&](llvm::ArrayRef<Value*> in) { return avx512_call(b_, half, full, in, false); });
+}
+
+/// The square root, without the divider where a loop has quotients for that: from about 1 / sqrt(x) a step of
+/// Goldschmidt's leads to s = sqrt(x) and h = 1 / (2 sqrt(x)), and the remainder x - s s, exact from 2^-110
+/// on, to the rounded root: of all 2^24 mantissas, also by approximations 2^-15 off the processor's. Below it
+/// is within 1 ulp. (Markstein, "Computation of elementary functions on the IBM RISC System/6000", 1990.)
+Value* ValueBuilder::root(Value* x) {
+  if (!multiply_roots_ || !x->getType()->getScalarType()->isFloatTy() || !has_intrinsics(x))
+    return b_.CreateUnaryIntrinsic(llvm::Intrinsic::sqrt, x);
+  Value* half = llvm::ConstantFP::get(x->getType(), 0.5);
+  Value* y =
+      approximate(x, llvm::Intrinsic::x86_avx512_rsqrt14_ps_256, llvm::Intrinsic::x86_avx512_rsqrt14_ps_512);
+  Value *s = b_.CreateFMul(x, y), *h = b_.CreateFMul(y, half);
+  Value* off = fma(b_.CreateFNeg(s), h, half);
+  s = fma(s, off, s), h = fma(h, off, h);
+  return fix_up(fma(fma(b_.CreateFNeg(s), s, x), h, s), x, 0x100100);  // zeros, and infinity
+}
+
 Value* ValueBuilder::divide_bounded(Value* a, Value* b) {
   if (!has_intrinsics(a)) return b_.CreateFDiv(a, b);
   if (on_divider_ > 0) {
     --on_divider_;
     return b_.CreateFDiv(a, b);
   }
-  Value* r = by_register({b}, 16, [&](llvm::ArrayRef<Value*> in) {
-    return avx512_call(b_, llvm::Intrinsic::x86_avx512_rcp14_ps_256, llvm::Intrinsic::x86_avx512_rcp14_ps_512,
-                       in, false);
-  });
+  Value* r =
+      approximate(b, llvm::Intrinsic::x86_avx512_rcp14_ps_256, llvm::Intrinsic::x86_avx512_rcp14_ps_512);
   // The remainder is exact, so that one correction leaves 2^-28 beside the last rounding.
   Value* q = b_.CreateFMul(a, r);
-  Value* rest = b_.CreateIntrinsic(llvm::Intrinsic::fma, {a->getType()}, {b_.CreateFNeg(q), b, a});
-  return b_.CreateIntrinsic(llvm::Intrinsic::fma, {a->getType()}, {rest, r, q});
+  return fma(fma(b_.CreateFNeg(q), b, a), r, q);
 }
 
 /// y - floor(y), rounded down; a zero has y's sign. Pre: has_intrinsics; no lane is infinite.
@@ -536,7 +555,7 @@ Value* ValueBuilder::compute(Prim prim, DType type, DType from, Value* a, Value*
     case Prim::Abs:
       if (fp) return unary(llvm::Intrinsic::fabs);
       return is_signed ? b_.CreateBinaryIntrinsic(llvm::Intrinsic::abs, a, b_.getFalse()) : a;
-    case Prim::Sqrt: return unary(llvm::Intrinsic::sqrt);
+    case Prim::Sqrt: return root(a);
     case Prim::Floor: return unary(llvm::Intrinsic::floor);
     case Prim::Ceil: return unary(llvm::Intrinsic::ceil);
     case Prim::Trunc: return unary(llvm::Intrinsic::trunc);
@@ -563,7 +582,7 @@ Value* ValueBuilder::compute(Prim prim, DType type, DType from, Value* a, Value*
       return fp ? b_.CreateFCmpOLT(a, b) : is_signed ? b_.CreateICmpSLT(a, b) : b_.CreateICmpULT(a, b);
     case Prim::Le:
       return fp ? b_.CreateFCmpOLE(a, b) : is_signed ? b_.CreateICmpSLE(a, b) : b_.CreateICmpULE(a, b);
-    case Prim::Fma: return b_.CreateIntrinsic(llvm::Intrinsic::fma, {a->getType()}, {a, b, c});
+    case Prim::Fma: return fma(a, b, c);
     case Prim::Select: return b_.CreateSelect(a, b, c);
     case Prim::DivBounded: return divide_bounded(a, b);
     case Prim::Scale: return scale(a, b);

@@ -57,7 +57,8 @@ class ValueBuilder {
                       llvm::function_ref<llvm::Value*()> else_value, bool likely = false);
 
   /// Bounded quotients of vectors that may still use the divider; the others multiply by a reciprocal.
-  void keep_on_divider(int quotients) { on_divider_ = quotients; }
+  /// `roots`: square roots may not, either.
+  void keep_on_divider(int quotients, bool roots) { on_divider_ = quotients, multiply_roots_ = !roots; }
 
  private:
   llvm::Type* like(llvm::Value* v, llvm::Type* scalar) const;
@@ -72,7 +73,13 @@ class ValueBuilder {
   bool has_intrinsics(llvm::Value* v) const;
   template <class F>
   llvm::Value* by_register(llvm::ArrayRef<llvm::Value*> in, unsigned lanes, F one);
+  llvm::Value* fix_up(llvm::Value* v, llvm::Value* x, std::uint64_t classes);
   llvm::Value* keep_nan(llvm::Value* v, llvm::Value* x);
+  llvm::Value* fma(llvm::Value* a, llvm::Value* b, llvm::Value* c) {
+    return b_.CreateIntrinsic(llvm::Intrinsic::fma, {a->getType()}, {a, b, c});
+  }
+  llvm::Value* approximate(llvm::Value* x, llvm::Intrinsic::ID half, llvm::Intrinsic::ID full);
+  llvm::Value* root(llvm::Value* x);
   llvm::Value* divide_bounded(llvm::Value* a, llvm::Value* b);
   llvm::Value* scale(llvm::Value* a, llvm::Value* b);
   llvm::Value* exponent(llvm::Value* a);
@@ -82,6 +89,7 @@ class ValueBuilder {
   llvm::IRBuilder<>& b_;
   const LlvmTarget& target_;
   int on_divider_ = 0;
+  bool multiply_roots_ = false;
   llvm::Value* spread_words_ = nullptr;  // of a register's upper halves (bfloat_to_float)
 };
 
