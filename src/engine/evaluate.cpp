@@ -45,6 +45,7 @@
 #include <new>
 #include <optional>
 #include <string>
+#include <utility>
 
 namespace kiln::engine {
 namespace {
@@ -136,11 +137,11 @@ void mark_passed(const Plan& plan, Workspace& w) {
     if (ir::Node* const n = w.walk.nodes[i]; n->op != ir::Op::leaf) n->pass();
 }
 
-void publish_one(ir::Node* node, ir::Buffer* buffer, std::int64_t offset, const std::int64_t* strides,
+/// Hands the reference to a buffer over to the node.
+void publish_one(ir::Node* node, ir::Buffer*& buffer, std::int64_t offset, const std::int64_t* strides,
                  Workspace& w, ir::EdgeKeeper& edges) {
   if (node->op == ir::Op::leaf) return;  // another evaluation was first
-  ir::retain(buffer);
-  ir::become_leaf(node, buffer, offset, strides, w.dropped, edges.keep(*node));
+  ir::become_leaf(node, std::exchange(buffer, nullptr), offset, strides, w.dropped, edges.keep(*node));
 }
 
 /// Notes on the values that learned lines stored that nobody has read them yet. Where the view that a handle
@@ -162,9 +163,10 @@ void publish(const Plan& plan, Workspace& w) {
     const std::int64_t* strides = r.strides.empty() ? nullptr : r.strides.data();
     const std::int64_t moved = r.moved == 0 ? 0 : plan.moved(r.moved, w.walk.slots) / size_of(node->dtype);
     if (r.place.kind == engine::Place::Kind::Arg) {
-      const auto byte_base = w.args[r.place.index] - w.arg_buffers[r.place.index]->data;
-      publish_one(node, w.arg_buffers[r.place.index], byte_base / size_of(node->dtype) + r.offset + moved,
-                  strides, w, edges);
+      ir::Buffer* buffer = w.arg_buffers[r.place.index];
+      const auto byte_base = w.args[r.place.index] - buffer->data;
+      ir::retain(buffer);
+      publish_one(node, buffer, byte_base / size_of(node->dtype) + r.offset + moved, strides, w, edges);
     } else {
       publish_one(node, w.results[i], r.offset + moved, strides, w, edges);
     }

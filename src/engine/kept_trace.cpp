@@ -234,7 +234,7 @@ Node* KeptTrace::shown(const Leaf& leaf, std::span<Node* const> arguments) {
   return leaf.captured ? leaf.captured.get() : arguments[leaf.argument];
 }
 
-ir::NodeRef KeptTrace::made(const Result& r, const Plan& plan, std::size_t number, const Workspace& w,
+ir::NodeRef KeptTrace::made(const Result& r, const Plan& plan, std::size_t number, Workspace& w,
                             std::span<Node* const> arguments) const {
   const Plan::Result& from = plan.results[number];
   const std::int64_t moved = from.moved == 0 ? 0 : plan.moved(from.moved, slots_) / size_of(r.dtype);
@@ -245,9 +245,13 @@ ir::NodeRef KeptTrace::made(const Result& r, const Plan& plan, std::size_t numbe
     buffer = of->buffer;
     offset += of->offset * size_of(of->dtype) / size_of(r.dtype);
   }
-  ir::retain(buffer);
   const std::int64_t* const strides = from.strides.empty() ? nullptr : from.strides.data();
-  return ir::NodeRef::adopt(ir::new_leaf(buffer, r.dtype, r.dims, offset, strides, r.line));
+  Node* const leaf = ir::new_leaf(buffer, r.dtype, r.dims, offset, strides, r.line);
+  if (from.place.kind == Place::Kind::Arg)
+    ir::retain(buffer);
+  else
+    w.results[number] = nullptr;  // the leaf has its reference now
+  return ir::NodeRef::adopt(leaf);
 }
 
 bool KeptTrace::run(std::span<Node* const> arguments, std::vector<ir::NodeRef>& results) const {

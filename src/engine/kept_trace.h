@@ -84,7 +84,7 @@ class KeptTrace {
 
   static ir::Node* shown(const Leaf& leaf, std::span<ir::Node* const> arguments);
   /// A result as a leaf; `number`: of the plan's.
-  ir::NodeRef made(const Result& r, const Plan& plan, std::size_t number, const Workspace& w,
+  ir::NodeRef made(const Result& r, const Plan& plan, std::size_t number, Workspace& w,
                    std::span<ir::Node* const> arguments) const;
 
   Device device_;

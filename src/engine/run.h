@@ -43,6 +43,8 @@ class Run {
     buffers_.assign(plan.buffers.size(), nullptr);
   }
   ~Run() {
+    if (launched_ > 0) count(Counter::Launches, launched_);
+    if (called_ > 0) count(Counter::LibraryCalls, called_);
     for (ir::Buffer* b : buffers_)
       if (b) ir::release(b);
     buffers_.clear();
@@ -126,7 +128,7 @@ class Run {
   void step(const Step& s) {
     switch (s.kind) {
       case Step::Kind::Launch:
-        count(Counter::Launches);
+        ++launched_;
         return launch(std::span(plan_.launches).subspan(s.index, s.count));
       case Step::Kind::Library: return library_call(plan_.library[s.index]);
       case Step::Kind::Loop: return loop(plan_.loops[s.index]);
@@ -138,17 +140,11 @@ class Run {
   /// The same as one graph, if the plan came before (run_graphs.cpp).
   void steps_or_graph();
 
+  /// Hands the results' buffers over, each with a reference. Post: the run is over.
   void results(std::vector<ir::Buffer*>& out) {
     out.clear();
-    for (const Plan::Result& r : plan_.results) {
-      if (r.place.kind != Place::Kind::Buffer) {
-        out.push_back(nullptr);
-        continue;
-      }
-      ir::Buffer*& b = buffers_[r.place.index];
-      ir::retain(b);
-      out.push_back(b);
-    }
+    for (const Plan::Result& r : plan_.results)
+      out.push_back(r.place.kind == Place::Kind::Buffer ? handed_over(r.place.index, out) : nullptr);
   }
 
  private:
@@ -159,6 +155,19 @@ class Run {
       if (v->empty()) return *v;
     free.push_back(std::make_unique<std::vector<ir::Buffer*>>());
     return *free.back();
+  }
+
+  /// The run's reference, or one more where a result before is in the same buffer.
+  ir::Buffer* handed_over(std::uint32_t index, const std::vector<ir::Buffer*>& before) {
+    if (ir::Buffer* const b = std::exchange(buffers_[index], nullptr)) return b;
+    for (std::size_t i = 0; i < before.size(); ++i) {
+      const Place& p = plan_.results[i].place;
+      if (p.kind != Place::Kind::Buffer || p.index != index) continue;
+      ir::retain(before[i]);
+      return before[i];
+    }
+    KILN_CHECK_THAT(false, "a result without a buffer");
+    return nullptr;
   }
 
   void allocate_for(std::int32_t step) {
@@ -309,7 +318,7 @@ class Run {
   }
 
   void library_call(const LibraryCall& l) {
-    count(Counter::LibraryCalls);
+    ++called_;
     if (l.fixed && !log_enabled(Topic::Kernel) && !dumps_runs()) [[likely]]
       return fixed_call(l);
     library::Call call = call_of(l);
@@ -365,7 +374,7 @@ class Run {
 
   template <class TileStep>
   void run_tiles(const TileStep& step, void (*log_step)(const TileStep&, double)) {
-    count(Counter::LibraryCalls);
+    ++called_;
     auto call = tile_call(step, [this](const Place& p) { return address(p); });
     call.slots = slots_;
     const HeldBuffer workspace(device_.allocate(step.routine->workspace_bytes(call)));
@@ -419,6 +428,9 @@ class Run {
   std::unique_ptr<ir::Buffer[]> lent_;  // … and these in it
   std::vector<ir::Buffer*>& buffers_;
   std::size_t begun_ = 0, ended_ = 0;  // how far in plan_.by_first and plan_.by_last
+  // Counted together at the end: behind a kernel an atomic addition waits until all that it stored is in a
+  // cache.
+  std::uint64_t launched_ = 0, called_ = 0;
 };
 
 }  // namespace kiln::engine

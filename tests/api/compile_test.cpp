@@ -1,6 +1,7 @@
 // Compiled functions: what a call by a kept trace makes is what the function makes, and where a call cannot
 // be told by its arguments the function runs.
 #include <kiln/compile.h>
+#include <kiln/gpu.h>
 #include <kiln/layers.h>
 #include <kiln/optim.h>
 
@@ -211,6 +212,40 @@ TEST_F(Compile, ResultsThatAreArgumentsOrEachOther) {
   expect_equal<float>(all[2], {8.f, 10.f});
   expect_equal<float>(all[3], {3.f, 4.f});
   expect_equal<float>(all[4], Shape{2, 1}, {8.f, 10.f});
+}
+
+/// Memory is let go with the last of the results that show it, and not before.
+TEST_F(Compile, ResultsInOneBufferHaveAReferenceEach) {
+  constexpr std::int64_t kN = 1 << 16;
+  const auto f = compile([](const Tensor& x) {
+    const Tensor s = x + 1.0f;
+    return std::vector<Tensor>{s, s.reshape({256, 256}), swapaxes(s.reshape({256, 256}), 0, 1), x * 2.0f};
+  });
+  const Tensor x = full({kN}, 3.0f).eval(), other = full({kN}, 5.0f).eval();
+  f(x);
+  for (std::size_t last = 0; last < 4; ++last) {
+    const std::uint64_t before = memory_use(Device::cpu()).in_use;
+    std::vector<Tensor> all;
+    EXPECT_EQ(replays([&] { all = f(other); }), 1u);
+    for (std::size_t i = 0; i < 4; ++i)
+      if (i != last) all[i] = Tensor();
+    const Tensor more = full({kN}, 9.0f).eval();  // in memory that was let go, if any was too early
+    EXPECT_EQ(min(all[last]).item<float>(), last == 3 ? 10.0f : 6.0f);
+    EXPECT_EQ(max(all[last]).item<float>(), last == 3 ? 10.0f : 6.0f);
+    EXPECT_EQ(more(kN - 1).item<float>(), 9.0f);
+    all.clear();
+    EXPECT_LE(memory_use(Device::cpu()).in_use, before + kN * 4 + 4096) << last;
+  }
+}
+
+TEST_F(Compile, KernelsAndProductsAreCountedOnceEach) {
+  const auto f = compile([](const Tensor& x) { return matmul(x, x) + sum(x); });
+  const Tensor x = full({20, 20}, 1.0f).eval();
+  const test::Counted first = test::count([&] { f(x).eval(); }), second = test::count([&] { f(x).eval(); });
+  EXPECT_EQ(first.library_calls, 1u);
+  EXPECT_GE(first.launches, 1u);
+  EXPECT_EQ(second.library_calls, first.library_calls);
+  EXPECT_EQ(second.launches, first.launches);
 }
 
 TEST_F(Compile, AFunctionThatReadsAValueRunsEachTime) {
