@@ -285,11 +285,12 @@ KILN_AVX2 inline __attribute__((always_inline)) void pack_four_steps(const float
   _mm256_storeu_ps(to + 3 * width, _mm256_castpd_ps(_mm256_unpackhi_pd(low1, high1)));
 }
 
-KILN_AVX2 void pack_eight_lines_avx2(const float* const* from, std::int64_t n, float* to,
-                                     std::int64_t width) {
+KILN_AVX2 void pack_eight_lines_avx2(const float* const* from, const std::int64_t* starts, std::int64_t runs,
+                                     std::int64_t n, float* to, std::int64_t width) {
   const float* lines[8];
   _Pragma("GCC unroll 8") for (int i = 0; i < 8; ++i) lines[i] = from[i];
-  for (std::int64_t p = 0; p < n; p += 4, to += 4 * width) pack_four_steps(lines, p, to, width);
+  for (std::int64_t r = 0; r < runs; ++r)
+    for (std::int64_t p = 0; p < n; p += 4, to += 4 * width) pack_four_steps(lines, starts[r] + p, to, width);
 }
 
 KILN_AVX2 std::int64_t narrow_f16c(const float* from, std::uint16_t* to, std::int64_t n) {
@@ -387,13 +388,15 @@ bool copy_pieces([[maybe_unused]] const std::uint32_t* const* pieces, [[maybe_un
 #endif
 }
 
-bool pack_eight_lines([[maybe_unused]] const std::uint32_t* const* lines, [[maybe_unused]] std::int64_t n,
-                      [[maybe_unused]] std::uint32_t* to, [[maybe_unused]] std::int64_t width) {
+bool pack_eight_lines([[maybe_unused]] const std::uint32_t* const* lines,
+                      [[maybe_unused]] const std::int64_t* starts, [[maybe_unused]] std::int64_t runs,
+                      [[maybe_unused]] std::int64_t n, [[maybe_unused]] std::uint32_t* to,
+                      [[maybe_unused]] std::int64_t width) {
 #if defined(__x86_64__)
   static const bool avx2 = has_avx2();
   if (avx2)
-    pack_eight_lines_avx2(reinterpret_cast<const float* const*>(lines), n, reinterpret_cast<float*>(to),
-                          width);
+    pack_eight_lines_avx2(reinterpret_cast<const float* const*>(lines), starts, runs, n,
+                          reinterpret_cast<float*>(to), width);
   return avx2;
 #else
   return false;

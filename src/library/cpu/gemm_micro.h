@@ -46,10 +46,11 @@ inline constexpr int kMostPieces = 4;
 bool copy_pieces(const std::uint32_t* const* pieces, int count, const std::int64_t* steps, std::int64_t step,
                  std::int64_t depth, std::uint32_t* to, std::int64_t width);
 
-/// to[p·width + w] = lines[w][p] for w < 8 and p < n, a multiple of four, of elements of 4 bytes: squares of
-/// eight by eight, transposed in registers. False: nothing was done, there are no such registers.
-bool pack_eight_lines(const std::uint32_t* const* lines, std::int64_t n, std::uint32_t* to,
-                      std::int64_t width);
+/// to[(r·n + p)·width + w] = lines[w][starts[r] + p] for w < 8, r < runs and p < n, a multiple of four, of
+/// elements of 4 bytes: squares of eight by four, transposed in registers. False: nothing was done, there are
+/// no such registers.
+bool pack_eight_lines(const std::uint32_t* const* lines, const std::int64_t* starts, std::int64_t runs,
+                      std::int64_t n, std::uint32_t* to, std::int64_t width);
 
 /// float16, or bfloat16, to float: to[r·to_step + i] = from[r·step + i] for r < runs and i < n.
 void widen_halves(const std::uint16_t* from, std::int64_t step, std::int64_t runs, std::int64_t n, float* to,

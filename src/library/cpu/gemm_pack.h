@@ -150,7 +150,8 @@ template <class C>
 void pack_lines_together(const C* const* lines, std::int64_t count, std::int64_t width, std::int64_t n,
                          C* to) {
   static_assert(sizeof(C) == 4);
-  if (count == 8 && pack_eight_lines(reinterpret_cast<const std::uint32_t* const*>(lines), n,
+  constexpr std::int64_t kBegin = 0;
+  if (count == 8 && pack_eight_lines(reinterpret_cast<const std::uint32_t* const*>(lines), &kBegin, 1, n,
                                      reinterpret_cast<std::uint32_t*>(to), width))
     return;
   for (std::int64_t w = 0; w < count; w += 4)
@@ -315,11 +316,37 @@ void pack_four_halves(const T* from, Lines across, std::int64_t n, std::int64_t 
   }
 }
 
+/// Lines whose steps are adjacent by fours, as those of most images' rows are: eight lines at a time, some of
+/// them once more. False: nothing was done.
+template <class C>
+bool pack_fours(const C* from, Lines across, Lines along, std::int64_t used, std::int64_t width,
+                std::int64_t depth, C* to) {
+  constexpr std::int64_t kSteps = 4, kMost = 128, kLines = 8;
+  std::int64_t starts[kMost];
+  if (used < kLines || depth % kSteps != 0 || depth > kMost * kSteps) return false;
+  for (std::int64_t p = 0; p < depth; p += kSteps) {
+    if (along.from(p).adjacent(kSteps) < kSteps) return false;
+    starts[p / kSteps] = along[p];
+  }
+  for (std::int64_t w = 0; w < used; w += kLines) {
+    const std::int64_t first = std::min(w, used - kLines);
+    const std::uint32_t* lines[kLines];
+    for (std::int64_t i = 0; i < kLines; ++i)
+      lines[i] = reinterpret_cast<const std::uint32_t*>(from + across[first + i]);
+    if (!pack_eight_lines(lines, starts, depth / kSteps, kSteps, reinterpret_cast<std::uint32_t*>(to + first),
+                          width))
+      return false;
+  }
+  return true;
+}
+
 /// Any lines: along runs of adjacent steps.
 template <class T, class C>
 void pack_steps(const T* from, Lines across, Lines along, std::int64_t used, std::int64_t width,
                 std::int64_t depth, C* to) {
   constexpr std::int64_t kLeastRun = 8;  // of steps, for lines of halves to be converted one by one
+  if constexpr (std::is_same_v<T, C> && sizeof(C) == 4)
+    if (pack_fours(from, across, along, used, width, depth, to)) return;
   for (std::int64_t p0 = 0, n; p0 < depth; p0 += n) {
     for (n = 1; p0 + n < depth && along[p0 + n] == along[p0] + n;) ++n;
     const T* const step = from + along[p0];

@@ -63,6 +63,24 @@ TEST(PackPanel, TapsByPixelsOfRows) {
     }
 }
 
+/// Rows of a multiple of four pixels, and of others.
+TEST(PackPanel, TapsByPixelsThatAdjoinByFours) {
+  for (const std::int64_t row : {2, 4, 6, 8, 12, 16, 64})
+    for (const std::int64_t depth : {1, 8, 48, 64, 192, 576})
+      for (const std::int64_t used : {4, 8, 9, 15, 27, 32}) {
+        Offsets pixels, taps;
+        for (std::int64_t i = 0; i < depth + 3; ++i) pixels.push_back(i / row * (row + 2) + i % row);
+        for (std::int64_t t = 0; t < 32; ++t) taps.push_back(t / 9 * 1000 + t % 9 / 3 * (row + 2) + t % 3);
+        const std::string what = std::to_string(used) + " taps, " + std::to_string(depth) +
+                                 " pixels of rows of " + std::to_string(row);
+        const Lines across{0, taps.data()};
+        expect_panel<float>(across, {0, pixels.data()}, used, 32, depth, what);
+        expect_panel<float>(across, {0, pixels.data(), 3}, used, 32, depth, what + ", from the fourth on");
+        expect_panel<std::int32_t>(across, {1, nullptr, 2}, used, 32, depth, what + ", one run");
+        expect_panel<double>(across, {0, pixels.data()}, used, 32, depth, what + ", float64");
+      }
+}
+
 /// Lines at strides: of adjacent elements, side by side, and neither.
 TEST(PackPanel, LinesAtStrides) {
   for (const std::int64_t used : {1, 3, 4, 5, 10, 14, 16})
@@ -98,10 +116,11 @@ TEST(PackEightLines, WritesItsColumnsAlone) {
   std::iota(from.begin(), from.end(), 100u);
   const std::uint32_t* lines[8];
   for (std::size_t w = 0; w < 8; ++w) lines[w] = from.data() + (7 - w) * kSteps;
-  ASSERT_TRUE(pack_eight_lines(lines, kSteps, to.data() + 2, kWidth));
+  const std::int64_t starts[] = {8, 0, 4};
+  ASSERT_TRUE(pack_eight_lines(lines, starts, 3, 4, to.data() + 2, kWidth));
   for (std::size_t p = 0; p < kSteps; ++p)
     for (std::size_t w = 0; w < kWidth; ++w)
-      EXPECT_EQ(to[p * kWidth + w], w < 2 || w == 10 ? 7u : lines[w - 2][p]) << p << ", " << w;
+      EXPECT_EQ(to[p * kWidth + w], w < 2 || w == 10 ? 7u : lines[w - 2][(p + 8) % kSteps]) << p << ", " << w;
 }
 #endif
 
