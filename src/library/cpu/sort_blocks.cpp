@@ -169,8 +169,9 @@ KILN_AVX512 inline void scattered(__m512i v, Item* p, std::int64_t pitch, __mmas
   put_piece<Whole>(_mm512_extracti32x4_epi32(v, 3), p + 3 * next, bytes);
 }
 
-/// Pieces of a row that are read one after the other: those of a line of memory, as far as registers go. The
-/// first cache has few lines of rows that are a power of two apart, and they are gone at the next piece.
+/// Pieces of a row that are read, or written, one after the other: those of a line of memory, as far as
+/// registers go. The first cache has few lines of rows that are a power of two apart, and they are gone at
+/// the next piece.
 template <class Item>
 constexpr int kPiecesOfRow = std::max(1, std::min(4, 16 / kPiece<Item>));
 
@@ -236,17 +237,22 @@ KILN_AVX512 inline void block_of_lines(const Key<T>* from, std::int64_t pitch, _
   }
 }
 
-template <class T, As How, bool Whole>
+template <class T, As How, bool Whole, int Pieces>
 KILN_AVX512 inline void block_of_rows(const Key<T>* from, __m512i turn, Key<T>* to, std::int64_t pitch,
                                       __mmask16 bytes) {
   constexpr int kSide = kPiece<Key<T>>;
-  __m512i v[kSide];
+  __m512i v[Pieces][kSide];
+#pragma GCC unroll 4
+  for (int p = 0; p < Pieces; ++p) {
+#pragma GCC unroll 16
+    for (int e = 0; e < kSide; ++e)
+      v[p][e] = from_lines<T, How>(_mm512_loadu_si512(from + (p * kSide + e) * kNetworkRows<Key<T>>), turn);
+    turn_pieces<Key<T>>(v[p]);
+  }
 #pragma GCC unroll 16
   for (int e = 0; e < kSide; ++e)
-    v[e] = from_lines<T, How>(_mm512_loadu_si512(from + e * kNetworkRows<Key<T>>), turn);
-  turn_pieces<Key<T>>(v);
-#pragma GCC unroll 16
-  for (int e = 0; e < kSide; ++e) scattered<Whole>(v[e], to + e * pitch, pitch, bytes);
+#pragma GCC unroll 4
+    for (int p = 0; p < Pieces; ++p) scattered<Whole>(v[p][e], to + e * pitch + p * kSide, pitch, bytes);
 }
 
 /// Returns whether there are others than numbers (none_of_order), if they are what lines are made of.
@@ -292,11 +298,14 @@ KILN_AVX512 void rows_avx512(const Key<T>* from, std::int64_t columns, bool desc
   constexpr std::int64_t kLine = kNetworkRows<Key<T>>;
   const __m512i turn = turned_bits<T, How>(descending);
   auto* const to = reinterpret_cast<Key<T>*>(rows);
+  constexpr int kPieces = kPiecesOfRow<Key<T>>;
   std::int64_t c = 0;
+  for (; c + kPieces * kSide <= columns; c += kPieces * kSide)
+    block_of_rows<T, How, true, kPieces>(from + c * kLine, turn, to + c, pitch, 0);
   for (; c + kSide <= columns; c += kSide)
-    block_of_rows<T, How, true>(from + c * kLine, turn, to + c, pitch, 0);
+    block_of_rows<T, How, true, 1>(from + c * kLine, turn, to + c, pitch, 0);
   if (c < columns)
-    block_of_rows<T, How, false>(from + c * kLine, turn, to + c, pitch, first_bytes<Key<T>>(columns - c));
+    block_of_rows<T, How, false, 1>(from + c * kLine, turn, to + c, pitch, first_bytes<Key<T>>(columns - c));
 }
 
 template <class T>
