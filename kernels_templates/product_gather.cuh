@@ -1,7 +1,7 @@
-// What the main loops of windows share whose elements are copied one by one: for dtypes that no tensor core
-// rounds for, and for windows whose channels lie apart or are too few for copies of four bytes. Windows are
-// read where they lie; nothing is stored between. Steps of k go through two stages of shared memory, the next
-// one on its way while the present one is multiplied: by single threads (product_fma.cuh) or by tensor cores
+// What the main loops of windows share whose elements are copied one by one: of float32 and float64, and of
+// halves whose channels lie apart or are too few for copies of four bytes. Windows are read where they lie;
+// nothing is stored between. Steps of k go through two stages of shared memory, the next one on its way while
+// the present one is multiplied: by single threads (product_fma.cuh) or by tensor cores
 // (product_fragments.cuh).
 //
 // A line is a window, of the rows (Config::kWindows: 1) or the columns (2) of the result; `others` are the
