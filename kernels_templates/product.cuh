@@ -30,6 +30,16 @@ struct Multiplied<uint8, Config> {
   typedef float8_pair<Config::kAE5M2, Config::kBE5M2> type;
 };
 
+/// What a lane has of a fragment's line: halves two at a time, or a float's bits, or a double.
+template <class Element>
+struct FragmentWord {
+  typedef uint32 type;
+};
+template <>
+struct FragmentWord<double> {
+  typedef double type;
+};
+
 /// load() of what nobody writes while the kernel runs: loads of one call of an epilogue may overtake the
 /// stores of the one before.
 template <int N, class T>

@@ -4,16 +4,7 @@
 // is chosen for that.
 #pragma once
 
-/// What a lane has of a fragment's line.
-template <int Bytes>
-struct WordOf {
-  typedef uint32 type;
-};
-template <>
-struct WordOf<8> {
-  typedef double type;
-};
-typedef WordOf<kBytes>::type Word;
+typedef FragmentWord<Element>::type Word;
 
 constexpr int kSteps = kHalves ? 16 : 8;                   // of k, of an instruction
 constexpr int kRows = kEachM / 16, kColumns = kEachN / 8;  // fragments of a warp

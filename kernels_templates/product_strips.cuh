@@ -192,6 +192,13 @@ struct StripOfTile {
   }
 };
 
+/// Makes the stages and the table ready for tiles at a place. A barrier.
+__device__ __forceinline__ void prepare(const Windows& w, const Sizes& s, const StripPlace& place) {
+  make_table(w, s, place);
+  clear(w, s);
+  __syncthreads();
+}
+
 __device__ __forceinline__ void exchange(uint32& a, uint32& b) {
   const uint32 of_a = a;
   a = b;
@@ -199,19 +206,14 @@ __device__ __forceinline__ void exchange(uint32& a, uint32& b) {
 }
 
 /// A block's tiles: `Sums` has those of one, multiplies stages (`multiply`, of the address) and hands them
-/// on. One that rounds elements does a tile again, exactly, that has infinities or what is no number: an
-/// infinity's parts give other results than the infinity.
+/// on. One that rounds elements (kRounds) does a tile again, exactly, that has infinities or what is no
+/// number: an infinity's parts give other results than the infinity.
 template <class Sums>
 __device__ __forceinline__ void run_strips(const Args& args) {
   const Windows& w = args.windows;
   const Product& p = args.product;
   const Sizes s(w);
   Sums sums(w, s);
-  const auto prepare = [&](const StripPlace& place) {
-    make_table(w, s, place);
-    clear(w, s);
-    __syncthreads();
-  };
   // of the tile's next stage
   const Element *array, *filters;
   const int64 filters_on = (Config::kChannelsOuter ? int64(w.depth) * s.terms : w.depth) * p.a_k;
@@ -229,7 +231,7 @@ __device__ __forceinline__ void run_strips(const Args& args) {
   };
   StripPlace place(w, p, blockIdx.x);
   uint32 now = shared_base(), next = now + s.stage;
-  prepare(place);
+  prepare(w, s, place);
   enter(place);
   start(place, now);
   const auto add_stages = [&](const auto& multiply) {
@@ -244,17 +246,19 @@ __device__ __forceinline__ void run_strips(const Args& args) {
   };
   for (int tile = blockIdx.x; tile < w.tiles;) {
     add_stages([&](uint32 stage) { sums.multiply(w, s, stage); });
-    if (Sums::kRounds && __syncthreads_or(!sums.is_finite())) {
-      enter(place);
-      start(place, now);
-      add_stages([&](uint32 stage) { sums.multiply_exactly(w, s, stage); });
+    if constexpr (Sums::kRounds) {
+      if (__syncthreads_or(!sums.is_finite())) {
+        enter(place);
+        start(place, now);
+        add_stages([&](uint32 stage) { sums.multiply_exactly(w, s, stage); });
+      }
     }
     const StripPlace before = place;
     tile += gridDim.x;
     if (tile < w.tiles) {
       __syncthreads();
       place = StripPlace(w, p, tile);
-      if (!place.has_table_of(before)) prepare(place);
+      if (!place.has_table_of(before)) prepare(w, s, place);
       enter(place);
       start(place, now);
     }

@@ -132,8 +132,6 @@ struct ThreadSums {
       }
     }
   }
-  __device__ __forceinline__ bool is_finite() const { return true; }
-  __device__ __forceinline__ void multiply_exactly(const Windows&, const Sizes&, uint32) {}
 
   __device__ __forceinline__ void finish(const Args& args, const Sizes& s, const StripPlace& place) const {
     const Windows& w = args.windows;

@@ -8,15 +8,7 @@
 // threads.
 #pragma once
 
-template <class S>
-struct WordOf {
-  typedef uint32 type;
-};
-template <>
-struct WordOf<double> {
-  typedef double type;
-};
-typedef WordOf<Sum>::type Word;
+typedef FragmentWord<Element>::type Word;
 
 constexpr bool kSplit = sizeof(Element) == 4;  // else doubles
 constexpr int kWarps = kThreads / 32, kRows = Config::kTileBeside / 16,
@@ -76,13 +68,10 @@ struct WarpSums {
     }
   }
 
-  __device__ __forceinline__ bool is_finite() const {
+  __device__ __forceinline__ bool is_finite() {
     bool finite = true;
 #pragma unroll
-    for (int i = 0; i < kRows * kColumns * 4; ++i) {
-      const Sum x = sums[i / 4 / kColumns][i / 4 % kColumns][i % 4];
-      finite &= x - x == 0;
-    }
+    for (int i = 0; i < kRows * kColumns * 4; ++i) finite &= sum(i) - sum(i) == 0;
     return finite;
   }
 
@@ -136,15 +125,20 @@ struct WarpSums {
  private:
   __device__ __forceinline__ Sum& sum(int i) { return sums[i / 4 / kColumns][i / 4 % kColumns][i % 4]; }
 
-  __device__ __forceinline__ void add_exactly(int i, int j, int e, uint32 a, uint32 b) {
+  static __device__ __forceinline__ float rounded_once(uint32 a, uint32 b, float c) {
+    return __fmaf_rn(__uint_as_float(a), __uint_as_float(b), c);
+  }
+  static __device__ __forceinline__ double rounded_once(double a, double b, double c) {
+    return __fma_rn(a, b, c);
+  }
+  __device__ __forceinline__ void add_exactly(int i, int j, int e, Word a, Word b) {
 #pragma unroll
     for (int column = 0; column < kColumns; ++column)  // no array is indexed by what changes
       if (column == j) {
         Sum& to = sums[i / 2][column][i % 2 * 2 + e];
-        to = __fmaf_rn(__uint_as_float(a), __uint_as_float(b), to);
+        to = rounded_once(a, b, to);
       }
   }
-  __device__ __forceinline__ void add_exactly(int, int, int, double, double) {}
 
   __device__ __forceinline__ void multiply_to(Sum (&to)[kRows][kColumns][4], const Windows& w, const Sizes& s,
                                               uint32 stage) const {

@@ -237,7 +237,7 @@ StripLoop strip_loop(const plan::Graph& g, plan::NodeId product, const WindowVie
     return StripLoop::None;
   const std::int64_t filters = n.dims[n.dims.size() - 2];
   // Tensor cores are so fast that a tile's beginning and end must be few beside its terms.
-  const bool exact = target.strict || target.exact;
+  const bool exact = n.dtype == DType::Float32 && (target.strict || target.exact);
   if (!is_half(n.dtype) && !exact && filters >= kFragmentRows && v.channels * v.taps() >= kManyTerms)
     return StripLoop::TensorCores;
   // Of short rows beside more filters, smaller tiles are as fast; of halves they are faster, and of doubles,
