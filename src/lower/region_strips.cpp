@@ -378,16 +378,19 @@ E RegionLowering::strip_load(EntryId id) {
 /// last may be those of the other end. Nothing, where it is not turned along that axis.
 E RegionLowering::strip_turned(const Entry& pad, const Turned& turned, E there) {
   const Group& along = groups_[static_cast<std::size_t>(s_.tile_axis)];
-  const Index& t = p_.links[static_cast<std::size_t>(p_.entries[pad.in[0]].predicates)].predicate.t;
-  const std::int64_t step = turned.low.coef(along.last), around = turned.high.c - turned.low.c;
-  if (t.n != 1 || t.terms[0] != Term{along.last, 1} || step == 0 ||
-      std::abs(around) != std::abs(step) * along.extent ||
+  const Predicate& p = p_.links[static_cast<std::size_t>(p_.entries[pad.in[0]].predicates)].predicate;
+  const std::int64_t step = turned.low.coef(along.last);
+  if (p.t.n != 1 || p.t.terms[0] != Term{along.last, 1} || step == 0 ||
+      turned.high.c - turned.low.c != -step * along.extent ||
       !is_same_along(without(turned.low, along.last), s_.tile_axis))
     return {};
-  const bool low = std::abs(turned.low.c) <= std::abs(turned.high.c);
+  // How far it is turned says the row where its other end begins; an index has other axes' distances, too.
+  const std::int64_t low_rows = p.extent - p.t.c, turn = along.extent - low_rows;
+  const bool low = turn <= low_rows;
+  const std::int64_t steps = low ? turn : -low_rows, row = strip_row_ + steps;
+  if (std::abs(steps) > kMostSteps) return {};
   Entry e = p_.entries[pad.in[low ? 0 : 1]];
   e.index = low ? turned.low : turned.high;
-  const std::int64_t steps = strip_steps(e.index, s_.tile_axis, true), row = strip_row_ + steps;
   e.index.c -= steps * step;
   const E at = strip_place(steps), whole = extent(s_.tile_axis);
   const E place = row < 0          ? kernel::select(at < konst(0), at + whole, at)

@@ -173,6 +173,41 @@ TEST(Strips, WhatTurnsAroundIsLoadedOnce) {
   EXPECT_EQ(loads_of_strip(b), 11);  // of 35: seven rows and two on either side
 }
 
+/// The distance along another axis is none of the turn: it may be more than half a row.
+TEST(Strips, RollsOfTwoAxes) {
+  int strips = 0;
+  for (const Extents& dims : {Extents{70, 25, 163}, Extents{9, 26, 12, 21}})
+    for (const std::int64_t outer : {1, 8, 17, 24})
+      for (const std::int64_t inner : {1, 7, 15, 20}) {
+        GraphBuilder b;
+        const NodeId x = b.leaf(DType::Float32, dims);
+        b.root(b.op(Op::negative, {roll(b, roll(b, x, 1, outer), dims.size() - 1, inner)}));
+        strips += loads_of_strip(b) > 0;
+      }
+  EXPECT_GT(strips, 0);
+}
+
+/// The rows in front of a part of an array are none of its other end, nor are those behind the rows of a
+/// join.
+TEST(Strips, RollsAndJoinsOfPartsOfAnArray) {
+  const auto sum_of = [](GraphBuilder& b, NodeId x, const auto& tap) {
+    NodeId sum = part(b, x, 0, 5, 25);
+    for (const std::int64_t by : {1, 2, 23, 24}) sum = b.op(Op::add, {sum, tap(by)});
+    b.root(sum);
+  };
+  GraphBuilder rolled;
+  const NodeId x = rolled.leaf(DType::Float32, {60, 701, 6});
+  sum_of(rolled, x, [&](std::int64_t by) { return roll(rolled, part(rolled, x, 0, 5, 25), 0, by); });
+  EXPECT_GT(loads_of_strip(rolled), 0);
+  GraphBuilder joined;
+  const NodeId y = joined.leaf(DType::Float32, {60, 701, 6});
+  sum_of(joined, y, [&](std::int64_t by) {
+    return joined.add(Op::join, {part(joined, y, 0, 0, by), part(joined, y, 0, by + 25, 25 - by)},
+                      ir::Join{0});
+  });
+  loads_of_strip(joined);
+}
+
 TEST(Strips, WeightsOfAChannelAreLoadedOnce) {
   GraphBuilder b;
   const NodeId x = b.leaf(DType::Float32, {3, 5, 24, 33}), w = b.leaf(DType::Float32, {5, 9});

@@ -158,6 +158,16 @@ RandomRow measured(const RandomProgram& p, BenchDevice& device, const RandomOpti
   return row;
 }
 
+/// Whether nothing more can run after a failure.
+bool is_lost(BenchDevice& device) {
+  try {
+    device.wait();
+    return false;
+  } catch (const DeviceError&) {
+    return true;
+  }
+}
+
 /// Kernels and boundaries as KILN_EXPLAIN has them and the loops of each kernel, from one more evaluation.
 void explain(RandomRow& row) {
   const Explanation explanation;
@@ -222,22 +232,24 @@ void bench_random(BenchDevice& device, const RandomOptions& o) {
   const std::int64_t elements = elements_of(o, std::int64_t{1} << (device.name() == "cpu" ? 23 : 26));
   const std::vector<RandomProgram> programs = drawn(o, elements);
   std::vector<RandomRow> rows;
+  bool lost = false;  // the device: what was measured before is still reported
   {
     const Progress progress(programs.size());
-    for (std::size_t i = 0; i < programs.size(); ++i) {
+    for (std::size_t i = 0; i < programs.size() && !lost; ++i) {
       progress.at(i, programs[i].family);
       try {
         rows.push_back(measured(programs[i], device, o));
       } catch (const Error& e) {
+        lost = is_lost(device);
         rows.push_back({.program = programs[i], .failure = e.what()});
       }
-      if (i % kProgramsACache == kProgramsACache - 1) {
+      if (i % kProgramsACache == kProgramsACache - 1 && !lost) {
         if (!o.adapt) clear_memory_caches();  // with what adaptive mode has found
         device.trim();
       }
     }
   }
-  if (!o.adapt)
+  if (!o.adapt && !lost)
     for (RandomRow* row : worst_of(rows, kExplained)) explain(*row);
   std::fputs(random_text(rows, device, o.seed, elements).c_str(), stdout);
   if (o.adapt) {
