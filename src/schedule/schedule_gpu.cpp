@@ -271,6 +271,9 @@ int share_rows(const Facts& f, const Target& t, std::int64_t vectors, std::int64
     while (!busy(s.rows) && rows >= 2 * s.rows * std::int64_t{kLeastRows}) s.rows *= 2;
     return std::max(kWarp, kTileBlock / s.rows);
   }
+  const std::int64_t of_part = f.in_parts ? 2 * kLeastRows : kLeastRows;
+  if (!alone && !wide)  // of many such columns each has a warp or two
+    while (s.rows * width > kWarp && rows < s.rows * of_part && busy(s.rows / 2)) s.rows /= 2;
   if (!alone && (rows >= std::int64_t{s.rows} * kLeastRows || !wide || !busy(1))) return width;
   if (!alone && rows >= kNarrow * kLeastRows) {
     s.rows = kNarrow;

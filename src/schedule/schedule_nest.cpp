@@ -193,7 +193,7 @@ bool nest_pays(const NestFacts& f, const Target& t) {
   const bool across =
       f.last_level != 0 || across_short_rows(f.innermost, f.outer, static_cast<int>(kShortRow));
   const std::int64_t row = !across            ? f.innermost
-                           : f.last_level < 0 ? 32
+                           : f.last_level < 0 ? std::min<std::int64_t>(f.last, 32)
                            : f.last_level > 0 ? f.last
                                               : f.outer;
   // A multiprocessor is busy with so many warps: a team's are one, or four where its row is long.
