@@ -106,11 +106,15 @@ void join_axes(WindowView& v) {
 std::optional<WindowView> windows_of_matrix(const Graph& g, NodeId id) {
   // Of more terms a library's rate makes up for the second pass.
   constexpr std::int64_t kMostTerms = 128, kMostLines = 128, kLeastPoints = std::int64_t{1} << 15;
-  if (g[id].dtype != DType::Float32 || g[g[id].in[0]].dims.back() > kMostTerms) return std::nullopt;
+  constexpr std::int64_t kMostOfHalves = 16;  // lines, which leave a library's tiles of halves empty
+  const bool half = is_half(g[id].dtype);
+  if ((!half && g[id].dtype != DType::Float32) || g[g[id].in[0]].dims.back() > kMostTerms)
+    return std::nullopt;
   for (const std::size_t which : {0u, 1u}) {
     const std::int64_t beside = points_of(g, id, 1 - which);
-    if (beside > kMostLines || g[id].numel / beside < kLeastPoints) continue;
+    if (beside > (half ? kMostOfHalves : kMostLines) || g[id].numel / beside < kLeastPoints) continue;
     std::optional<WindowView> v = window_view(g, id, which, WindowChannels::OfMatrix);
+    if (v && half && v->channel_stride == 1) continue;
     if (!v || v->groups != 1 || v->taps() != 1 || !has_usual_extents(*v, kSpared)) continue;
     join_axes(*v);
     const bool adjacent = v->channel_stride == 1 || (v->axes[0].stride == 1 && v->axes[0].step == 1);

@@ -11,6 +11,7 @@ constexpr std::int64_t kLongTile = 256;  // elements of a side beside a short on
 constexpr std::int64_t kLongRun = 4096;
 constexpr std::int64_t kMostAcross = 1024;  // bytes of a tile's operands along a long side
 constexpr std::int64_t kLeastTile = 4;
+constexpr int kVector = 16;                                      // bytes
 constexpr std::int64_t kLeastFitted = 128, kFittedBelow = 8192;  // elements of a row that items are cut to
 
 /// Loads in flight hide the latency of memory: about as many vectors a thread whatever the number of
@@ -46,7 +47,7 @@ bool fit_row(std::int64_t row, const Facts& f, Schedule& s) {
 /// A map whose operands begin anywhere in a row: its results by vectors, all axes on lanes as one, or by
 /// rounds of a warp where elements are wide. A vector, or a few rounds, are tested before they are computed.
 Schedule schedule_windows(const Facts& f, const Target& t, Schedule s, std::int64_t kept) {
-  constexpr int kVector = 16, kFewLoads = 2;  // bytes
+  constexpr int kFewLoads = 2;
   s.form = f.axes.size() == 1 ? Form::Flat : Form::Rows;
   s.windows = true;
   s.lanes = std::max(1, f.window);
@@ -71,13 +72,18 @@ bool tile_operands(const Facts& f, Schedule& s) {
   const bool low = f.last_run <= kShortTile, narrow = !low && f.across_run <= kShortTile;
   if (low || narrow) {
     const std::int64_t few = low ? f.last_run : f.across_run, many = low ? f.across_run : f.last_run;
-    // (Beside few adjacent results a tile of the usual side would have few in all.)
-    const bool few_adjacent = low && few <= kShortTile / 2;
+    // (Beside few elements a tile of the usual side would have few in all.)
+    const bool very_few = few <= kShortTile / 2;
     const bool is_long =
-        (few_adjacent ? many > kTile : many >= kLongRun) && kLongTile * f.across_bytes <= kMostAcross;
-    (low ? s.block : s.run) = is_long && few <= kShortTile / 2 ? kShortTile / 2 : kShortTile;
+        (very_few ? many > kTile : many >= kLongRun) && kLongTile * f.across_bytes <= kMostAcross;
+    (low ? s.block : s.run) = is_long && few <= kLeastTile ? kLeastTile
+                              : is_long && very_few        ? kShortTile / 2
+                                                           : kShortTile;
     if (is_long) (low ? s.run : s.block) = kLongTile;
-    if (low || !is_long) s.lanes = 1;
+    // Whole rows are stored as vectors.
+    const bool whole = low && is_long && few == s.block && f.axes.back().extent == few &&
+                       f.vector % few == 0 && few * f.widest_bytes <= kVector;
+    s.lanes = whole ? static_cast<int>(few) : low || !is_long ? 1 : s.lanes;
     s.run_lanes = low && is_long ? std::clamp(kBank / f.across_narrowest, 1, f.across_vector) : 1;
   }
   s.rows = static_cast<int>(std::max<std::int64_t>(1, s.threads.team * s.lanes / s.block));

@@ -298,6 +298,13 @@ TEST_F(GpuWindows, OfOneElementTakeMapsAlong) {
   const Tensor images = halves({3, 7, 111, 100}, 0, DType::Float32),
                taps = halves({10, 7, 1, 1}, 1, DType::Float32), shift = halves({10}, 2, DType::Float32);
   expect_launches([&] { return relu(nn::conv(images, taps, shift)); }, 1);
+  // Few filters would leave most of a library's tiles of halves empty.
+  for (const DType type : {DType::Float16, DType::BFloat16}) {
+    const Tensor apart = halves({3, 64, 111, 100}, 0, type), mixed = halves({8, 64, 1, 1}, 1, type),
+                 added = halves({8}, 2, type);
+    expect_launches([&] { return relu(nn::conv(apart, mixed, added)); }, 1);
+    expect_launches([&] { return relu(nn::conv(apart, mixed, added, {.stride = {2, 2}})); }, 1);
+  }
   const Tensor wide = halves({3, 5, 35000}, 0, DType::Float32), few = halves({9, 5, 1}, 1, DType::Float32);
   expect_launches([&] { return nn::conv(wide, few, {}, {.stride = {2}}); }, 1);
   const Tensor last = halves({2, 180, 190, 16}, 0, DType::Float32),

@@ -96,21 +96,33 @@ TEST(Schedule, ShortLoadsOfWideResultsComeInPairs) {
   EXPECT_EQ(steps(4, 5), 1);
 }
 
-/// Beside few adjacent results a GPU's tile goes on along the other axis.
-TEST(Schedule, TilesBesideFewAdjacentResultsAreLong) {
-  const auto tile_of = [](std::int64_t across, std::int64_t last) {
+/// Beside few elements a GPU's tile goes on along the other axis.
+TEST(Schedule, TilesBesideFewElementsAreLong) {
+  const auto tile_of = [](std::int64_t across, std::int64_t last, int vector = 1) {
     const Facts::Axis axes[] = {{40000, false}, {across, false}, {last, false}};
     Facts f;
     f.axes = axes;
     f.across = 1;
     f.across_run = across;
     f.last_run = last;
-    const Schedule s = std::get<Schedule>(schedule(f, gpu_target()));
+    f.vector = vector;
+    return std::get<Schedule>(schedule(f, gpu_target()));
+  };
+  const auto sides_of = [&](std::int64_t across, std::int64_t last) {
+    const Schedule s = tile_of(across, last);
     return std::pair{s.block, s.run};
   };
-  EXPECT_EQ(tile_of(129, 6), (std::pair<std::int64_t, std::int64_t>{8, 256}));
-  EXPECT_EQ(tile_of(64, 6), (std::pair<std::int64_t, std::int64_t>{16, 64}));
-  EXPECT_EQ(tile_of(129, 12), (std::pair<std::int64_t, std::int64_t>{16, 64}));
+  using Sides = std::pair<std::int64_t, std::int64_t>;
+  EXPECT_EQ(sides_of(129, 6), (Sides{8, 256}));
+  EXPECT_EQ(sides_of(129, 4), (Sides{4, 256}));
+  EXPECT_EQ(sides_of(64, 6), (Sides{16, 64}));
+  EXPECT_EQ(sides_of(129, 12), (Sides{16, 64}));
+  EXPECT_EQ(sides_of(6, 129), (Sides{256, 8}));
+  EXPECT_EQ(sides_of(4, 129), (Sides{256, 4}));
+  EXPECT_EQ(sides_of(12, 129), (Sides{64, 16}));
+  EXPECT_EQ(tile_of(129, 4, 4).lanes, 4);  // whole rows are vectors
+  EXPECT_EQ(tile_of(129, 4, 2).lanes, 1);
+  EXPECT_EQ(tile_of(129, 8, 4).lanes, 1);
 }
 
 /// A team that has several rows' results is larger where rows are too few for all multiprocessors otherwise.
@@ -229,6 +241,24 @@ TEST(Schedule, NestsOfAGpuReadStretchesOfMemory) {
   n.apart_in_memory = false;
   n.kept = 131;
   n.outer = 16384;
+  EXPECT_FALSE(nest_pays(n, t));
+}
+
+/// Lanes along few adjacent columns would leave most of a warp without one.
+TEST(Schedule, NestsOfAGpuHaveColumnsForTheirLanes) {
+  const Target t = gpu_target();
+  NestFacts n;
+  n.last = 64;
+  n.kept = 21475 * n.last;
+  n.outer = 20;
+  n.innermost = 319;
+  n.last_level = -1;
+  n.bytes = 4e8;
+  n.apart[0] = {0, 4e8};
+  n.apart[1] = {0, 2e8};
+  EXPECT_TRUE(nest_pays(n, t));
+  n.last = 4;
+  n.kept = 21475 * n.last;
   EXPECT_FALSE(nest_pays(n, t));
 }
 
@@ -429,6 +459,25 @@ TEST(Schedule, ColumnsOfFewRowsHaveSeveralWarpsToABlock) {
   };
   EXPECT_EQ(team(2, 1 << 24), 128);
   EXPECT_EQ(team(2, 1 << 11), 32);
+}
+
+/// Parts of a team come together in the end: of few columns, many times over, each has a warp or two.
+TEST(Schedule, FewColumnsOfManyHaveFewParts) {
+  const auto team = [&](std::int64_t many, std::int64_t rows, std::int64_t columns, bool in_parts = false) {
+    const Facts::Axis axes[] = {{many, false}, {rows, true}, {columns, false}};
+    Facts f;
+    f.axes = axes;
+    f.phases = 1;
+    f.vector = 2;
+    f.loads = 1;
+    f.loaded_bytes = 2;
+    f.in_parts = in_parts;
+    return std::get<Schedule>(schedule(f, gpu_target())).threads.team;
+  };
+  EXPECT_EQ(team(33792, 990, 2), 64);
+  EXPECT_EQ(team(33792, 990, 2, true), 32);
+  EXPECT_EQ(team(33792, 4000, 2), 256);
+  EXPECT_EQ(team(100, 990, 2), 256);  // too few for all multiprocessors
 }
 
 /// Short rows of kept axes would leave threads without a column.
