@@ -11,6 +11,7 @@ constexpr std::int64_t kLongTile = 256;  // elements of a side beside a short on
 constexpr std::int64_t kLongRun = 4096;
 constexpr std::int64_t kMostAcross = 1024;  // bytes of a tile's operands along a long side
 constexpr std::int64_t kLeastTile = 4;
+constexpr std::int64_t kManyResults = 1 << 20;                   // whose time tells sizes of tiles apart
 constexpr int kVector = 16;                                      // bytes
 constexpr std::int64_t kLeastFitted = 128, kFittedBelow = 8192;  // elements of a row that items are cut to
 
@@ -63,7 +64,7 @@ Schedule schedule_windows(const Facts& f, const Target& t, Schedule s, std::int6
 
 /// Operands that are contiguous along another axis than the last go through tiles of shared memory: false
 /// where there are none, or their runs are too short. Few sizes of tiles: each is a kernel of its own.
-bool tile_operands(const Facts& f, Schedule& s) {
+bool tile_operands(const Facts& f, std::int64_t kept, Schedule& s) {
   if (f.states > 0 || f.across < 0 || f.across_run < kLeastTile || f.last_run < kLeastTile) return false;
   s.form = Form::Tiles;
   s.steps = 1;
@@ -72,17 +73,15 @@ bool tile_operands(const Facts& f, Schedule& s) {
   const bool low = f.last_run <= kShortTile, narrow = !low && f.across_run <= kShortTile;
   if (low || narrow) {
     const std::int64_t few = low ? f.last_run : f.across_run, many = low ? f.across_run : f.last_run;
-    // (Beside few elements a tile of the usual side would have few in all.)
-    const bool very_few = few <= kShortTile / 2;
-    const bool is_long =
-        (very_few ? many > kTile : many >= kLongRun) && kLongTile * f.across_bytes <= kMostAcross;
-    (low ? s.block : s.run) = is_long && few <= kLeastTile ? kLeastTile
-                              : is_long && very_few        ? kShortTile / 2
-                                                           : kShortTile;
+    // (Beside few elements a tile of the usual side would have few in all. Small arrays need fewer kernels.)
+    const bool large = kept >= kManyResults, very_few = few <= kShortTile / 2;
+    const bool is_long = (very_few && (low || large) ? many > kTile : many >= kLongRun) &&
+                         kLongTile * f.across_bytes <= kMostAcross;
+    // Whole rows of the results are stored as vectors.
+    const bool whole = low && large && is_long && (few == kLeastTile || few == kShortTile / 2) &&
+                       f.axes.back().extent == few && f.vector % few == 0 && few * f.widest_bytes <= kVector;
+    (low ? s.block : s.run) = whole ? few : is_long && very_few ? kShortTile / 2 : kShortTile;
     if (is_long) (low ? s.run : s.block) = kLongTile;
-    // Whole rows are stored as vectors.
-    const bool whole = low && is_long && few == s.block && f.axes.back().extent == few &&
-                       f.vector % few == 0 && few * f.widest_bytes <= kVector;
     s.lanes = whole ? static_cast<int>(few) : low || !is_long ? 1 : s.lanes;
     s.run_lanes = low && is_long ? std::clamp(kBank / f.across_narrowest, 1, f.across_vector) : 1;
   }
@@ -134,7 +133,7 @@ bool has_strips(const Facts& f, const Target& t, std::int64_t kept, Schedule& s)
 }  // namespace
 
 Schedule schedule_map(const Facts& f, const Target& t, Schedule s, std::int64_t kept) {
-  if (tile_operands(f, s)) return s;
+  if (tile_operands(f, kept, s)) return s;
   if (f.states == 0 && f.window + f.window_rounds > 0)
     return has_strips(f, t, kept, s) ? s : schedule_windows(f, t, s, kept);
   if (put_rows_inside(f, t, kept, s) || has_strips(f, t, kept, s)) return s;

@@ -108,19 +108,19 @@ TEST(Schedule, TilesBesideFewElementsAreLong) {
     f.vector = vector;
     return std::get<Schedule>(schedule(f, gpu_target()));
   };
-  const auto sides_of = [&](std::int64_t across, std::int64_t last) {
-    const Schedule s = tile_of(across, last);
+  const auto sides_of = [&](std::int64_t across, std::int64_t last, int vector = 1) {
+    const Schedule s = tile_of(across, last, vector);
     return std::pair{s.block, s.run};
   };
   using Sides = std::pair<std::int64_t, std::int64_t>;
   EXPECT_EQ(sides_of(129, 6), (Sides{8, 256}));
-  EXPECT_EQ(sides_of(129, 4), (Sides{4, 256}));
+  EXPECT_EQ(sides_of(129, 4), (Sides{8, 256}));
   EXPECT_EQ(sides_of(64, 6), (Sides{16, 64}));
   EXPECT_EQ(sides_of(129, 12), (Sides{16, 64}));
   EXPECT_EQ(sides_of(6, 129), (Sides{256, 8}));
-  EXPECT_EQ(sides_of(4, 129), (Sides{256, 4}));
   EXPECT_EQ(sides_of(12, 129), (Sides{64, 16}));
-  EXPECT_EQ(tile_of(129, 4, 4).lanes, 4);  // whole rows are vectors
+  EXPECT_EQ(sides_of(129, 4, 4), (Sides{4, 256}));  // whole rows are vectors
+  EXPECT_EQ(tile_of(129, 4, 4).lanes, 4);
   EXPECT_EQ(tile_of(129, 4, 2).lanes, 1);
   EXPECT_EQ(tile_of(129, 8, 4).lanes, 1);
 }

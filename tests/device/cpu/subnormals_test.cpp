@@ -29,6 +29,11 @@ bool this_thread_flushes() {
 
 class FlushSubnormals : public testing::WithThreads {
  protected:
+  FlushSubnormals() {
+    Config c = config();
+    c.device = "cpu";
+    configure(c);
+  }
   static void set(bool flush, bool strict = false) {
     Config c = config();
     c.flush_subnormals = flush;
