@@ -1,5 +1,6 @@
 #include "codegen/other_targets.h"
 
+#include "cache/temporary_directory.h"
 #include "codegen/cuda/cuda_c.h"
 #include "device/cuda/nvrtc.h"
 #include "engine/plan.h"
@@ -24,6 +25,8 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdlib>
+#include <fstream>
 #include <iterator>
 #include <memory>
 #include <mutex>
@@ -205,18 +208,15 @@ std::vector<std::string> OtherTargets::aarch64_failures() const { return collect
 std::vector<CudaSource> OtherTargets::cuda_sources() const { return collected_->sources; }
 std::vector<std::string> OtherTargets::cuda_refusals() const { return collected_->refusals; }
 
-std::vector<std::string> compile_cuda(const std::vector<CudaSource>& sources,
-                                      const std::vector<int>& architectures) {
+namespace {
+
+std::vector<std::string> compile_all(const std::vector<CudaJob>& jobs, const cuda::CompileOptions& options) {
   std::vector<std::string> wrong;
   std::mutex mutex;
   std::atomic<std::size_t> next{0};
-  const std::size_t jobs = sources.size() * architectures.size();
-  cuda::CompileOptions options;
-  options.fmad = false;
   const auto work = [&] {
-    for (std::size_t job = next++; job < jobs; job = next++) {
-      const CudaSource& source = sources[job / architectures.size()];
-      const int number = architectures[job % architectures.size()];
+    for (std::size_t job = next++; job < jobs.size(); job = next++) {
+      const auto& [source, number] = jobs[job];
       std::string what;
       try {
         const cuda::Code code = cuda::compile(source.text, kCudaSymbol, {number / 10, number % 10}, options);
@@ -232,6 +232,38 @@ std::vector<std::string> compile_cuda(const std::vector<CudaSource>& sources,
   std::vector<std::thread> threads;
   for (unsigned t = 0; t < std::max(1u, std::thread::hardware_concurrency()); ++t) threads.emplace_back(work);
   for (std::thread& t : threads) t.join();
+  return wrong;
+}
+
+}  // namespace
+
+std::vector<std::string> compile_cuda(const std::vector<CudaSource>& sources,
+                                      const std::vector<int>& architectures) {
+  std::vector<CudaJob> jobs;
+  for (const CudaSource& source : sources)
+    for (const int number : architectures) jobs.push_back({source, number});
+  cuda::CompileOptions options;
+  options.fmad = false;
+  return compile_all(jobs, options);
+}
+
+std::vector<std::string> compile_cuda_quickly(const std::vector<CudaJob>& jobs) {
+  cuda::CompileOptions options;
+  options.fmad = false;
+  if (jobs.empty() || std::getenv("KILN_TEST_LONG")) return compile_all(jobs, options);
+  options.extra = {"--Ofast-compile=max"};
+  const TemporaryDirectory directory;
+  const std::string said = directory / "wrong";
+  const int code = in_child([&] {
+    const std::vector<std::string> wrong = compile_all(jobs, options);
+    std::ofstream out(said, std::ios::binary);
+    for (const std::string& line : wrong) out << line << '\0';
+    return out.flush() ? 0 : 1;
+  });
+  std::vector<std::string> wrong;
+  std::ifstream in(said, std::ios::binary);
+  for (std::string line; std::getline(in, line, '\0');) wrong.push_back(line);
+  if (code != 0) wrong.push_back(cat("the process that compiles ", jobs.size(), " sources ends with ", code));
   return wrong;
 }
 

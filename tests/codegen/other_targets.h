@@ -61,6 +61,15 @@ class OtherTargets {
 /// Compiles each source for each architecture ("sm_90" is 90) over all cores. What is wrong, a line each.
 std::vector<std::string> compile_cuda(const std::vector<CudaSource>& sources,
                                       const std::vector<int>& architectures);
+
+struct CudaJob {
+  CudaSource source;
+  int architecture;
+};
+/// Likewise, in a third of the time: NVRTC and its assembler take the sources, and optimise nothing. In a
+/// process of its own, because what a process compiles after that is other code, too, and spills. With
+/// KILN_TEST_LONG all is optimised.
+std::vector<std::string> compile_cuda_quickly(const std::vector<CudaJob>& jobs);
 inline const std::vector<int> kCudaArchitectures{75, 80, 86, 89, 90, 100, 120};
 
 }  // namespace kiln::testing

@@ -10,6 +10,7 @@
 #include "ir/op.h"
 #include "modes.h"
 #include "program.h"
+#include "support/check.h"
 #include "support/hash128.h"
 
 #include <kiln/kiln.h>
@@ -17,6 +18,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -128,14 +130,37 @@ TEST(OtherTargets, TheFixedProgramsCompileForEveryCudaArchitecture) {
   const std::vector<CudaSource> all = others.cuda_sources();
   EXPECT_GT(all.size(), 100u);
   EXPECT_TRUE(others.aarch64_failures().empty()) << first_of(others.aarch64_failures());
-  // Every third for one architecture, every sixteenth for each: a minute of a busy machine.
-  std::vector<CudaSource> most, some;
-  for (std::size_t i = 0; i < all.size(); i += 3) most.push_back(all[i]);
-  for (std::size_t i = 0; i < all.size(); i += 16) some.push_back(all[i]);
-  std::vector<std::string> wrong = testing::compile_cuda(most, {90});
+  // Every ninth as kernels are compiled; two of nine for one of all architectures, in turn.
+  std::vector<CudaSource> optimised;
+  std::vector<testing::CudaJob> quick;
+  const std::vector<int>& architectures = testing::kCudaArchitectures;
+  for (std::size_t i = 0; i < all.size(); i += 3)
+    if (i % 9 == 0)
+      optimised.push_back(all[i]);
+    else
+      quick.push_back({all[i], architectures[quick.size() % architectures.size()]});
+  std::vector<std::string> wrong = testing::compile_cuda(optimised, {90});
   EXPECT_TRUE(wrong.empty()) << wrong.size() << " kernels; the first: " << first_of(wrong);
-  wrong = testing::compile_cuda(some, testing::kCudaArchitectures);
+  wrong = testing::compile_cuda_quickly(quick);
   EXPECT_TRUE(wrong.empty()) << wrong.size() << " kernels; the first: " << first_of(wrong);
+}
+
+/// Of what the compiler refuses, and of what its assembler does: an instruction that came with sm_80.
+TEST(OtherTargets, QuickCompilesSayWhatIsWrong) {
+  if (!cuda::nvrtc().available) GTEST_SKIP() << cuda::nvrtc().reason;
+  const auto source = [](const char* statement) {
+    return CudaSource{cat("extern \"C\" __global__ void kiln_test(int* x) { ", statement, " }"), "said"};
+  };
+  const CudaSource right = source("x[0] = 1;"), wrong = source("y[0] = 1;"),
+                   newer = source("asm volatile(\"cp.async.commit_group;\");");
+  EXPECT_TRUE(testing::compile_cuda_quickly({{right, 75}, {right, 90}, {newer, 80}}).empty());
+  std::vector<std::string> lines = testing::compile_cuda_quickly({{right, 90}, {newer, 75}, {wrong, 80}});
+  ASSERT_EQ(lines.size(), 2u);
+  std::ranges::sort(lines);
+  EXPECT_EQ(lines[0].find("sm_75 said: "), 0u) << lines[0];
+  EXPECT_NE(lines[0].find("sm_80 or higher"), std::string::npos) << lines[0];
+  EXPECT_EQ(lines[1].find("sm_80 said: "), 0u) << lines[1];
+  EXPECT_NE(lines[1].find("\"y\" is undefined"), std::string::npos) << lines[1];
 }
 
 /// NVRTC's time grew with two to the power of the exponent's bits, for each lane: minutes.

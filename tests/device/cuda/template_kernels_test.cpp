@@ -1,14 +1,15 @@
 // Sources of sorts, searches, scatters and triangular systems compile, for every architecture and dtype.
+#include "codegen/other_targets.h"
 #include "device/cuda/require.h"
 #include "library/cuda/scatter.h"
 #include "library/cuda/search.h"
 #include "library/cuda/sort.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <set>
 #include <string>
 #include <tuple>
+#include <vector>
 
 namespace kiln::cuda {
 
@@ -19,19 +20,21 @@ namespace {
 /// Compiles sources, each once: several dtypes have the same.
 class Sources {
  public:
-  /// `optimised`: as kernels are compiled. Else in less time, without the assembler's optimisation, unless
-  /// KILN_TEST_LONG asks for that.
+  /// `optimised`: as kernels are compiled. Else expect_others_compile() does it in less time.
   void expect_compiles(const std::string& source, int number, bool optimised) {
-    optimised = optimised || std::getenv("KILN_TEST_LONG");
     if (seen_.contains({source, number, true}) || !seen_.insert({source, number, optimised}).second) return;
-    CompileOptions options;
-    if (!optimised) options.extra.emplace_back("--ptxas-options=-O0");
-    EXPECT_NO_THROW(compile(source, "template", {number / 10, number % 10}, options)) << number << '\n'
-                                                                                      << source;
+    if (optimised)
+      EXPECT_NO_THROW(compile(source, "template", {number / 10, number % 10})) << number << '\n' << source;
+    else
+      others_.push_back({{source, "template"}, number});
+  }
+  void expect_others_compile() {
+    for (const std::string& wrong : testing::compile_cuda_quickly(others_)) ADD_FAILURE() << wrong;
   }
 
  private:
   std::set<std::tuple<std::string, int, bool>> seen_;
+  std::vector<testing::CudaJob> others_;
 };
 
 std::string scatter_source(DType dtype, DType index_dtype, Combine how, bool ordered = false) {
@@ -221,7 +224,7 @@ TEST(TemplateKernels, CompileForEveryArchitecture) {
   for (const int number : kArchitectures) {
     if (!std::ranges::count(nvrtc().architectures, number)) continue;
     const auto expect_compiles = [&](const std::string& source) {
-      sources.expect_compiles(source, number, number == 75 || number == 90 || number == 120);
+      sources.expect_compiles(source, number, number == 90);
     };
     expect_compiles(search_source(DType::Float16));
     expect_compiles(sort_source(DType::BFloat16, true, 10000));
@@ -242,6 +245,7 @@ TEST(TemplateKernels, CompileForEveryArchitecture) {
     expect_compiles(bucket_scatter_source(DType::BFloat16));
     expect_compiles(select_source(DType::Float32, false));
   }
+  sources.expect_others_compile();
 }
 
 TEST(TemplateKernels, CompileForEveryDtype) {
@@ -278,6 +282,7 @@ TEST(TemplateKernels, CompileForEveryDtype) {
       expect_compiles(scatter_source(dtype, DType::Int32, Combine::Multiply));
   });
   expect_compiles(sort_source(DType::Float16, true, std::int64_t{1} << 33));
+  sources.expect_others_compile();
 }
 
 }  // namespace
