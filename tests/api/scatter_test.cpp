@@ -108,7 +108,7 @@ TEST(Scatter, AddsRowsInOrderOnEveryTarget) {
         configure(before);
         return out;
       };
-      const std::vector<std::string> targets = testing::cpu_targets();
+      const std::vector<std::string> targets = testing::different_cpu_targets();
       const std::vector<Tensor> want = added(targets.back(), 1);
       for (const std::string& target : targets)
         for (const int threads : {1, 3}) {
@@ -155,7 +155,7 @@ void long_rows_meet_in_order(std::int64_t extent, std::int64_t row, std::int64_t
   for (const Combine how : {Combine::Add, Combine::Multiply}) {
     const Tensor want =
         Tensor::from(met(x.to_vector<T>(), values.to_vector<T>(), places, row, how), {extent, row});
-    for (const std::string& target : testing::cpu_targets())
+    for (const std::string& target : testing::different_cpu_targets())
       for (const int threads : {1, 3}) {
         Config c = before;
         c.cpu_target = target;

@@ -38,7 +38,7 @@ void expect_agreement(F f, const std::string& what, double tolerance = 0) {
     const testing::ModeScope scope(Mode::Interpret);
     want = f().eval();
   }
-  for (const std::string& target : testing::cpu_targets()) {
+  for (const std::string& target : testing::different_cpu_targets()) {
     const testing::ConfigScope scope(target);
     const Tensor got = f().eval();
     ASSERT_EQ(got.dtype(), want.dtype());

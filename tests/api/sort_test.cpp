@@ -117,7 +117,7 @@ TEST(Sort, AgreesWithTheOracleOnEveryDtypeAxisAndLayout) {
 
 /// Rows that are sorted side by side, of every length around the powers of two, in whole and cut tiles.
 TEST(Sort, ManyShortRowsAgreeWithTheOracleOnEveryTarget) {
-  for (const std::string& target : testing::cpu_targets()) {
+  for (const std::string& target : testing::different_cpu_targets()) {
     const testing::ConfigScope scope(target);
     for (int d = 0; d < kDTypeCount; ++d) {
       const DType dtype = static_cast<DType>(d);
@@ -141,7 +141,7 @@ TEST(Sort, ManyShortRowsAgreeWithTheOracleOnEveryTarget) {
 
 /// Rows without NaN and -0, some of which have one of them, are compared as numbers where that is faster.
 TEST(Sort, RowsOfNumbersAgreeWithTheOracleOnEveryTarget) {
-  for (const std::string& target : testing::cpu_targets()) {
+  for (const std::string& target : testing::different_cpu_targets()) {
     const testing::ConfigScope scope(target);
     for (const DType dtype : {DType::Float16, DType::BFloat16, DType::Float32, DType::Float64})
       for (const std::int64_t n : {8, 9, 17, 64, 100}) {
@@ -173,7 +173,7 @@ TEST(Sort, LargeResultsAreThoseOfSmallOnes) {
 
 /// Values alone are sorted without positions; zeros of both signs and NaN stay in the order of the row.
 TEST(Sort, ValuesOfTopkKeepTheOrderOfZerosOnEveryTarget) {
-  for (const std::string& target : testing::cpu_targets()) {
+  for (const std::string& target : testing::different_cpu_targets()) {
     const testing::ConfigScope scope(target);
     for (const DType dtype : {DType::Float16, DType::BFloat16, DType::Float32, DType::Float64})
       for (const std::int64_t n : {5, 40, 300, 3000}) {
@@ -209,7 +209,7 @@ TEST(Sort, LongRowsAgreeWithTheOracle) {
 /// As many rows as make tiles for two threads, of lengths at which a network, blocks without anything to take
 /// and partitions are chosen.
 TEST(Sort, ManyLongRowsAgreeWithTheOracleOnEveryTarget) {
-  for (const std::string& target : testing::cpu_targets()) {
+  for (const std::string& target : testing::different_cpu_targets()) {
     testing::ConfigScope scope(target);
     for (const DType dtype : {DType::UInt8, DType::Float16, DType::Float32, DType::Float64})
       for (const auto& [n, kept] :
@@ -227,7 +227,7 @@ TEST(Sort, ManyLongRowsAgreeWithTheOracleOnEveryTarget) {
 /// Rows of 8-byte numbers that differ in more bits than positions leave: those that are alike in the other
 /// bits are put in order afterwards. Each row has runs of such numbers, some of them equal.
 TEST(Sort, WideNumbersThatDifferInTheirLastBitsOnEveryTarget) {
-  for (const std::string& target : testing::cpu_targets()) {
+  for (const std::string& target : testing::different_cpu_targets()) {
     const testing::ConfigScope scope(target);
     for (const std::int64_t n : {5, 100, 700, 3000}) {
       const Tensor place = arange(20 * n, DType::Int64).reshape({20, n}), near = place * 7919 % 31;
@@ -413,7 +413,7 @@ TEST(TopK, OfManyEqualElementsTakesThemInTheirOrder) {
 
 /// Few elements of long rows are selected by blocks, of which most have nothing to take.
 TEST(TopK, OfFewElementsOfLongRowsOnEveryTarget) {
-  for (const std::string& target : testing::cpu_targets()) {
+  for (const std::string& target : testing::different_cpu_targets()) {
     const testing::ConfigScope scope(target);
     for (const DType dtype : {DType::UInt8, DType::Int16, DType::Float16, DType::BFloat16, DType::Float32,
                               DType::Int64, DType::Float64})

@@ -56,7 +56,7 @@ void check(std::int64_t rows, std::int64_t columns, bool of_columns, const std::
 
 TEST(LlvmQuotients, ByWhatIsFoundOutsideTheLoop) {
   KILN_NEEDS_CPU();
-  for (const std::string& target : testing::cpu_targets()) {
+  for (const std::string& target : testing::different_cpu_targets()) {
     const ConfigScope scope(target);
     for (const bool of_columns : {false, true})
       for (const auto& [rows, columns] :
@@ -70,7 +70,7 @@ TEST(LlvmQuotients, ByWhatIsFoundOutsideTheLoop) {
 /// An exact quotient stays exact: round() of it is what the divider's gives, ties too.
 TEST(LlvmQuotients, ExactOnesStayExact) {
   KILN_NEEDS_CPU();
-  for (const std::string& target : testing::cpu_targets()) {
+  for (const std::string& target : testing::different_cpu_targets()) {
     const ConfigScope scope(target);
     for (const std::int64_t columns : {16, 100, 1024}) {
       const Tensor halves =

@@ -39,7 +39,7 @@ void check(const std::string& where) {
 
 TEST(LlvmRounded, IntegersOfOneAndTwoBytes) {
   KILN_NEEDS_CPU();
-  for (const std::string& target : testing::cpu_targets()) {
+  for (const std::string& target : testing::different_cpu_targets()) {
     const ConfigScope scope(target);
     check<float, std::int8_t>(target);
     check<float, std::uint8_t>(target);

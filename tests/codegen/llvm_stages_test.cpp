@@ -27,7 +27,7 @@ Tensor chain(Tensor x, bool one_by_one) {
 
 TEST(LlvmStages, ChainsAreTheirFunctionsOneByOne) {
   KILN_NEEDS_CPU();
-  for (const std::string& target : testing::cpu_targets()) {
+  for (const std::string& target : testing::different_cpu_targets()) {
     const ConfigScope scope(target);
     for (const DType dtype : {DType::Float16, DType::BFloat16, DType::Float32, DType::Float64})
       for (const std::int64_t n : {1, 7, 31, 511, 513, 1023, 1024, 1025, 5000}) {
@@ -43,7 +43,7 @@ TEST(LlvmStages, ChainsAreTheirFunctionsOneByOne) {
 /// stage.
 TEST(LlvmStages, WithOtherOperandsAndResults) {
   KILN_NEEDS_CPU();
-  for (const std::string& target : testing::cpu_targets()) {
+  for (const std::string& target : testing::different_cpu_targets()) {
     const ConfigScope scope(target);
     for (const std::int64_t n : {3, 1024, 3001}) {
       const Tensor x = ((arange(0, n, 1, DType::Int64) * 37 % 101 - 50) / 8).astype(DType::Float32).eval();
@@ -65,7 +65,7 @@ TEST(LlvmStages, WithOtherOperandsAndResults) {
 /// stages.
 TEST(LlvmStages, OfRowsInsideTheLanes) {
   KILN_NEEDS_CPU();
-  for (const std::string& target : testing::cpu_targets()) {
+  for (const std::string& target : testing::different_cpu_targets()) {
     const ConfigScope scope(target);
     for (const DType dtype : {DType::BFloat16, DType::Float32, DType::Float64})
       for (const std::int64_t row : {2, 19, 30, 127}) {

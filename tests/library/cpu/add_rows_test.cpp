@@ -20,7 +20,7 @@ namespace {
 /// Rows of every length: some come several times, also one after the other; sums depend on their order.
 template <class A, class T>
 void rows_meet_in_order(const char* types) {
-  for (const std::string& target : testing::cpu_targets()) {
+  for (const std::string& target : testing::different_cpu_targets()) {
     const testing::ConfigScope scope(target);
     const AddRows<A, T> add = add_rows<A, T>();
     if (!add) continue;  // the base
@@ -61,7 +61,7 @@ template <class Index>
 void lists_those_of_a_range(std::int64_t extent, std::int64_t low, std::int64_t high) {
   constexpr std::int64_t kPitch = 7, kStep = -3;
   constexpr std::int32_t kBehind = 99;
-  for (const std::string& target : testing::cpu_targets()) {
+  for (const std::string& target : testing::different_cpu_targets()) {
     const testing::ConfigScope scope(target);
     const ListPositions<Index> list = list_positions<Index>();
     for (const std::int64_t stride : {1, 3})
