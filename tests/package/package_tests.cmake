@@ -10,7 +10,7 @@ function(kiln_package_test WAY)
             -DVERSION=${PROJECT_VERSION} -DABI=${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR}
             -DCOMPILERS=${KILN_COMPILERS} -DSLOW=${KILN_SLOW_TESTS}
             -P ${PROJECT_SOURCE_DIR}/tests/package/build_consumer.cmake)
-  set_tests_properties(Package.${WAY} PROPERTIES TIMEOUT 1200 ENVIRONMENT "KILN_CACHE=off" ${ARGN})
+  set_tests_properties(Package.${WAY} PROPERTIES TIMEOUT 1200 COST 50 ENVIRONMENT "KILN_CACHE=off" ${ARGN})
 endfunction()
 
 find_program(KILN_DPKG dpkg)
@@ -48,5 +48,5 @@ foreach(CHECK clean alone refused)
     COMMAND ${CMAKE_COMMAND} -DCHECK=${CHECK} -DSOURCE=${PROJECT_SOURCE_DIR} "-DCOMPILERS=${KILN_HEADER_COMPILERS}"
             "-DOLD=${KILN_OLD_COMPILERS}" -DWORK=${PROJECT_BINARY_DIR}/package_tests/headers
             -P ${PROJECT_SOURCE_DIR}/tests/package/headers.cmake)
-  set_tests_properties(Headers.${CHECK} PROPERTIES TIMEOUT 600)
+  set_tests_properties(Headers.${CHECK} PROPERTIES TIMEOUT 600 COST 50)
 endforeach()
