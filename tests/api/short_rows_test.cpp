@@ -7,7 +7,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
+#include <iterator>
 #include <limits>
 
 namespace kiln {
@@ -93,10 +95,15 @@ TEST(ShortRows, PositionsDownManyRowsOfFewColumns) {
     }
 }
 
+/// Every length of one dtype of each size, of the others each third length, in turn.
 TEST(ShortRows, ReductionsAndPositionsOfEveryDtype) {
   for (int d = 0; d < kDTypeCount; ++d) {
     const auto dtype = static_cast<DType>(d);
-    for (const std::int64_t n : kLengths) {
+    const bool all = std::getenv("KILN_TEST_LONG") || dtype == DType::UInt8 || dtype == DType::Float16 ||
+                     dtype == DType::Float32 || dtype == DType::Int64;
+    for (std::size_t i = all ? 0 : static_cast<std::size_t>(d) % 3; i < std::size(kLengths);
+         i += all ? 1 : 3) {
+      const std::int64_t n = kLengths[i];
       const auto what = cat(name(dtype), " rows of ", n);
       const Tensor x = numbers(dtype, {171, n}, true);
       expect_agreement([&] { return argmax(x, 1); }, "argmax of " + what);

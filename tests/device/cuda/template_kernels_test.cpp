@@ -256,7 +256,7 @@ TEST(TemplateKernels, CompileForEveryDtype) {
     sources.expect_compiles(source, 90, optimised);
   };
   each_dtype([&](DType dtype) {
-    optimised = dtype == DType::BFloat16 || dtype == DType::Float32 || dtype == DType::Int64;
+    optimised = dtype == DType::Float32;  // others: CompileForEveryArchitecture
     expect_compiles(search_source(dtype));
     if (is_float(dtype)) expect_compiles(linear_source(dtype));
     expect_compiles(sort_source(dtype, false, 10000));
