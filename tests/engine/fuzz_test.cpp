@@ -254,7 +254,7 @@ TEST(Fuzz, ProgramsWhosePositionsVary) {
   check(895001323, "positions", compare_positions, test::random_program, "");
   // a tensor turned around, whose buffer begins at a start
   check(2918270012, "positions", compare_positions, test::random_program, "");
-  fuzz("positions", number("KILN_TEST_FUZZ_SEED", 1) + 7000000, number("KILN_TEST_FUZZ_SECONDS", 20) / 2,
+  fuzz("positions", number("KILN_TEST_FUZZ_SEED", 1) + 7000000, number("KILN_TEST_FUZZ_SECONDS", 12) / 2,
        compare_positions);
 }
 
@@ -264,39 +264,39 @@ TEST(Fuzz, FusedProgramsEqualTheInterpreter) {
     check(
         73000837, "lazy", [](const test::Program& p) { return compare(p, testing::kEngines[0], true); },
         test::random_program, target);
-  fuzz(testing::kEngines[0], number("KILN_TEST_FUZZ_SEED", 1), number("KILN_TEST_FUZZ_SECONDS", 20));
+  fuzz(testing::kEngines[0], number("KILN_TEST_FUZZ_SEED", 1), number("KILN_TEST_FUZZ_SECONDS", 12));
 }
 
 TEST(Fuzz, ProgramsOfLargeArraysEqualTheInterpreter) {
   fuzz(
-      "large", number("KILN_TEST_FUZZ_SEED", 1) + 13000000, number("KILN_TEST_FUZZ_SECONDS", 20) / 2,
+      "large", number("KILN_TEST_FUZZ_SEED", 1) + 13000000, number("KILN_TEST_FUZZ_SECONDS", 12) / 2,
       [](const test::Program& p) { return compare(p, testing::kEngines[0], false); }, test::random_huge);
 }
 
 TEST(Fuzz, ProgramsRunOpByOpEqualTheInterpreter) {
   fuzz(testing::kEngines[1], number("KILN_TEST_FUZZ_SEED", 1) + 1000000,
-       number("KILN_TEST_FUZZ_SECONDS", 20) / 2);
+       number("KILN_TEST_FUZZ_SECONDS", 12) / 2);
 }
 
 TEST(Fuzz, ProgramsRunByTheVmEqualTheInterpreter) {
   fuzz(testing::kEngines[2], number("KILN_TEST_FUZZ_SEED", 1) + 3000000,
-       number("KILN_TEST_FUZZ_SECONDS", 20) / 2);
+       number("KILN_TEST_FUZZ_SECONDS", 12) / 2);
 }
 
 TEST(Fuzz, ProgramsWithoutMemoryEqualTheInterpreter) {
-  fuzz("no memory", number("KILN_TEST_FUZZ_SEED", 1) + 9000000, number("KILN_TEST_FUZZ_SECONDS", 20) / 4,
+  fuzz("no memory", number("KILN_TEST_FUZZ_SEED", 1) + 9000000, number("KILN_TEST_FUZZ_SECONDS", 12) / 4,
        compare_without_memory);
 }
 
 TEST(Fuzz, ProgramsPlannedOneByOneEqualTheInterpreter) {
   ::testing::internal::CaptureStderr();  // a warning a program
-  fuzz("one by one", number("KILN_TEST_FUZZ_SEED", 1) + 7000000, number("KILN_TEST_FUZZ_SECONDS", 20) / 4,
+  fuzz("one by one", number("KILN_TEST_FUZZ_SEED", 1) + 7000000, number("KILN_TEST_FUZZ_SECONDS", 12) / 4,
        compare_one_by_one);
   ::testing::internal::GetCapturedStderr();
 }
 
 TEST(Fuzz, ProgramsOfAnyVariantsEqualTheInterpreter) {
-  fuzz("variants", number("KILN_TEST_FUZZ_SEED", 1) + 9000000, number("KILN_TEST_FUZZ_SECONDS", 20) / 3,
+  fuzz("variants", number("KILN_TEST_FUZZ_SEED", 1) + 9000000, number("KILN_TEST_FUZZ_SECONDS", 12) / 3,
        compare_variants);
 }
 
@@ -354,13 +354,13 @@ TEST(Fuzz, ProgramsWithKernelsAndPatternsOfTheirOwnEqualTheInterpreter) {
     return what.empty() && p.instructions.size() % 4 == 0 ? compare_strictly(p) : what;
   };
   const std::uint64_t before = statistics().library_calls;
-  fuzz("customs", number("KILN_TEST_FUZZ_SEED", 1) + 11000000, number("KILN_TEST_FUZZ_SECONDS", 20) / 2,
+  fuzz("customs", number("KILN_TEST_FUZZ_SEED", 1) + 11000000, number("KILN_TEST_FUZZ_SECONDS", 12) / 2,
        compare_any, test::random_customs);
   EXPECT_GT(statistics().library_calls, before);
 }
 
 TEST(Fuzz, StrictProgramsHaveOneSetOfBits) {
-  fuzz("strict", number("KILN_TEST_FUZZ_SEED", 1) + 5000000, number("KILN_TEST_FUZZ_SECONDS", 20) / 2,
+  fuzz("strict", number("KILN_TEST_FUZZ_SEED", 1) + 5000000, number("KILN_TEST_FUZZ_SECONDS", 12) / 2,
        compare_strictly);
 }
 
