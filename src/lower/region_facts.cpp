@@ -10,6 +10,8 @@
 #include "support/check.h"
 
 #include <algorithm>
+#include <cstdlib>
+#include <numeric>
 #include <span>
 
 namespace kiln::lower {
@@ -116,6 +118,26 @@ int first_jump(const Pulled& p, const std::vector<Group>& groups, const Index& i
 }
 
 namespace {
+
+/// What all places along the last group are multiples of at which a guard changes; 0: none does inside a row.
+std::int64_t guards_apart(const Pulled& pulled, const std::vector<Group>& groups) {
+  const Group& last = groups.back();
+  std::int64_t apart = 0;
+  for (const PredicateLink& l : pulled.links) {
+    const Predicate& p = l.predicate;
+    const bool differs = std::ranges::any_of(p.t.terms, p.t.terms + p.t.n, [&](const Term& t) {
+      const Atom& atom = pulled.space.atom(t.atom);
+      return atom.jumps || (atom.axes & last.axes) != 0;
+    });
+    if (!differs) continue;
+    const std::int64_t along = p.t.coef(last.last);
+    if (p.t.n != 1 || std::abs(along) != 1 || p.step != 1) return 1;
+    for (const std::int64_t edge : {-p.t.c, p.extent - p.t.c})
+      if (const std::int64_t at = along > 0 ? edge : 1 - edge; at > 0 && at < last.extent)
+        apart = std::gcd(apart, at);
+  }
+  return apart;
+}
 
 /// Bytes of the arrays that a region reads and writes; of what it slices no more than its points.
 std::int64_t touched_bytes(const plan::Graph& g, const Pulled& p) {
@@ -238,6 +260,7 @@ schedule::Facts RegionLowering::facts(std::span<const schedule::Facts::Axis> axe
   if (f.across >= 0) find_tile(f);
   count_loads(f);
   for (const PredicateLink& l : p_.links) f.guarded |= walks(l.predicate.t, groups_.back());
+  if (f.guarded && !target_.gpu) f.guards_apart = guards_apart(p_, groups_);
   f.apart = axis_apart();
   f.folds = axis_folded();
   if (target_.gpu && f.folds >= 0) f.grouped_vector = grouped_vector_elements(f.folds);

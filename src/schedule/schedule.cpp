@@ -169,6 +169,11 @@ bool put_rows_inside(const Facts& f, const Target& t, int lanes, std::int64_t ro
              s.lanes * f.out_narrowest >= kLine;
   // Past the caches by pairs of lines: half as many rounds through an item's rows.
   if (s.stream && s.lanes * f.out_narrowest == kLine && row % (2 * s.lanes) == 0) s.lanes *= 2;
+  const bool masks = t.vector_bytes >= 64 || f.out_narrowest >= 4;  // loads of a part of a vector
+  if (!masks && f.guards_apart > 0 && f.guards_apart % lanes == 0) {
+    while (f.guards_apart % s.lanes != 0) s.lanes /= 2;
+    s.stream = s.stream && s.lanes * f.out_narrowest >= kLine;
+  }
   return true;
 }
 

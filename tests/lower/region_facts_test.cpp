@@ -24,6 +24,27 @@ int lanes_of(const std::function<NodeId(GraphBuilder&, NodeId label, NodeId colu
   return at == std::string::npos ? 0 : std::stoi(text.substr(at + vector.size()));
 }
 
+/// Lanes of the loop over rows of which the first elements are padded.
+int lanes_of_padded(std::int64_t padded, std::int64_t row, int vector_bytes) {
+  GraphBuilder b;
+  const auto zeros = static_cast<std::uint64_t>(padded), all = static_cast<std::uint64_t>(row);
+  const NodeId x = b.leaf(DType::Float16, {700, 12, all - zeros});
+  b.root(
+      b.op(Op::negative, {b.pad(x, b.constant(DType::Float16, 0), {700, 12, all}, {0, 1, 0, 1, zeros, 1})}));
+  const std::string text = checked(b, {cpu(vector_bytes)}).front().text(), vector = "vectorx";
+  const std::size_t at = text.find(vector);
+  return at == std::string::npos ? 0 : std::stoi(text.substr(at + vector.size()));
+}
+
+/// Vectors end where an operand does: each has all of its elements or none.
+TEST(Lanes, VectorsOfRowsEndWhereGuardsChange) {
+  EXPECT_EQ(lanes_of_padded(32, 64, 32), 32);
+  EXPECT_EQ(lanes_of_padded(16, 32, 32), 16);
+  EXPECT_EQ(lanes_of_padded(16, 32, 64), 32) << "has masks for loads";
+  EXPECT_EQ(lanes_of_padded(40, 80, 32), 8);
+  EXPECT_EQ(lanes_of_padded(20, 40, 32), lanes_of_padded(21, 40, 32)) << "no vectors end there";
+}
+
 /// Labels of 64 bits and the columns that they are compared with: floats have lanes of their own width. Sums
 /// of labels would take an instruction for each register.
 TEST(Lanes, NumbersThatAreOnlyComparedDoNotCount) {
