@@ -19,10 +19,11 @@ Tensor numbers(const Shape& shape, DType dtype = DType::Float32) {
   return (arange(0, shape.numel(), 1, DType::Int64) * 37 % 7).astype(dtype).reshape(shape).eval();
 }
 
-/// The sum of neighbours up to `radius` away along both axes, of zeros beyond the border or from around it.
-Tensor stencil(const Tensor& x, std::int64_t radius, bool around) {
+/// The sum of neighbours up to `radius` away along both axes, of a number beyond the border or from around
+/// it.
+Tensor stencil(const Tensor& x, std::int64_t radius, bool around, int beyond = 0) {
   const std::int64_t rows = x.dim(0), columns = x.dim(1);
-  const Tensor wide = around ? x : pad(x, {{radius, radius}, {radius, radius}});
+  const Tensor wide = around ? x : pad(x, {{radius, radius}, {radius, radius}}, beyond);
   const auto moved = [&](std::int64_t down, std::int64_t right) {
     if (around) return down ? roll(x, down, 0) : roll(x, right, 1);
     return wide(slice::range(radius + down, radius + down + rows),
@@ -44,6 +45,25 @@ TEST(LlvmThere, BordersAreAskedForOnceForManyVectors) {
       << "never all parts";
 }
 
+/// Of a roll by one the part from the other end is one element, which the vectors between the ends have not.
+TEST(LlvmThere, SingleElementsFromTheOtherEndAreReadAtTheEndsAlone) {
+  KILN_NEEDS_CPU();
+  const std::string text = llvm_ir_of(stencil(numbers({7, 3001}), 1, true));
+  const std::size_t there = text.find("\nthere"), begin = text.find("\nlanes", there),
+                    end = text.find("\nlanes", begin + 1);
+  ASSERT_NE(end, std::string::npos);
+  const std::string body = text.substr(begin, end - begin);
+  EXPECT_GE(count_of(body, "= load <"), 5);
+  EXPECT_EQ(count_of(body, "= load float"), 0);
+}
+
+/// What is beyond the border is in memory: where rows differ in what is there, no load has a branch.
+TEST(LlvmThere, WhatPadsAnArrayIsChosenByItsAddress) {
+  KILN_NEEDS_CPU();
+  constexpr const char* kChosen = "select i1 %[^,]*, ptr %[^,]*, ptr %[0-9]+\n";
+  EXPECT_GE(count_of(llvm_ir_of(stencil(numbers({7, 3001}), 2, false, 3)), kChosen), 8);
+}
+
 TEST(LlvmThere, ValuesAreTheInterpreters) {
   KILN_NEEDS_CPU();
   for (const DType dtype : {DType::Float32, DType::BFloat16, DType::Float64, DType::UInt8})
@@ -53,7 +73,7 @@ TEST(LlvmThere, ValuesAreTheInterpreters) {
           if (around && shape[0] == 1) continue;
           expect_as_interpreted(std::string(name(dtype)) + " columns " + std::to_string(shape[1]), [&] {
             const Tensor x = numbers(shape, dtype);
-            return std::vector<Tensor>{stencil(x, radius, around)};
+            return std::vector<Tensor>{stencil(x, radius, around, static_cast<int>(radius) - 1)};
           });
         }
 }

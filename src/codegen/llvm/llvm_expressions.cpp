@@ -5,11 +5,13 @@
 #include "codegen/llvm/vector_math.h"
 #include "kernel/halves.h"
 
+#include <llvm/ADT/STLExtras.h>
 #include <llvm/Analysis/VectorUtils.h>
 #include <llvm/IR/IntrinsicsX86.h>
 
 #include <algorithm>
 #include <bit>
+#include <functional>
 #include <optional>
 
 namespace kiln::codegen {
@@ -94,6 +96,37 @@ ExprId FunctionEmitter::spelled_out(const ExprNode& n) {
   return kernel::cast_in_range((kernel::cast(x, DType::Float64) + 0.5) * reciprocal, DType::Int64).id;
 }
 
+/// Registers that a value takes while it is made, if what takes most of them is made first.
+int FunctionEmitter::registers_for(ExprId e) {
+  constexpr int kMost = 255;
+  if (!at_.varying(e)) return 1;
+  if (e < registers_.size() && registers_[e] != 0) return registers_[e];
+  const ExprNode n = pool_[e];
+  llvm::SmallVector<int, 3> needs;
+  if (n.prim != Prim::Load) each_operand(n, [&](ExprId o) { needs.push_back(registers_for(o)); });
+  llvm::sort(needs, std::greater<>());
+  int all = 1;
+  for (int i = 0; i < static_cast<int>(needs.size()); ++i)
+    all = std::max(all, needs[static_cast<std::size_t>(i)] + i);
+  registers_.resize(pool_.size());
+  registers_[e] = static_cast<std::uint8_t>(std::min(all, kMost));
+  return registers_[e];
+}
+
+/// The operands of a node. A sum whose first operand is a load and whose second is a sum of others, and so
+/// on, would have all loads at once: there are few registers.
+void FunctionEmitter::vector_operands(const ExprNode& n, Value** values) {
+  struct Operand {
+    ExprId value;
+    int place, registers;
+  };
+  llvm::SmallVector<Operand, 3> operands;
+  each_operand(
+      n, [&](ExprId o) { operands.push_back({o, static_cast<int>(operands.size()), registers_for(o)}); });
+  llvm::stable_sort(operands, [](const Operand& a, const Operand& b) { return a.registers > b.registers; });
+  for (const Operand& o : operands) values[o.place] = vector(o.value);
+}
+
 /// The values on all lanes of the current Vector loop.
 Value* FunctionEmitter::vector(ExprId e) {
   sync();
@@ -141,8 +174,7 @@ Value* FunctionEmitter::vector(ExprId e) {
   if (Value* split = split_exponent(e, n)) return split;
   if (Value* extreme = extreme_of_halves(e, n)) return extreme;
   Value* in[3] = {};
-  int i = 0;
-  each_operand(n, [&](ExprId o) { in[i++] = vector(o); });
+  vector_operands(n, in);
   return place(at_.depth_of(e), e, vector_, [&]() -> Value* {
     if (n.prim == Prim::Call1 || n.prim == Prim::Call2) return call(n, in);
     if (takes_memory(n))

@@ -252,6 +252,8 @@ class FunctionEmitter {
   Value* find_there(const LoopDecl& l, llvm::Instruction* before);
   void add_conditions(ExprId condition, std::vector<ExprId>& to);
   bool is_there(ExprId condition) const;
+  bool is_absent(ExprId condition) const;
+  std::optional<ExprId> part_beside_one(const ExprNode& n);
   bool is_load(ExprId e, ExprId& to) const;
   void find_changes(const LoopDecl& l, llvm::Instruction* before);
   Value* next_change(Value* i, Value* whole, Value* first);
@@ -262,9 +264,11 @@ class FunctionEmitter {
   struct Chosen {
     std::vector<DType> casts;  // around the load, outermost first, and the load's type
     bool stream = false;
+    ExprId holds = kNoExpr;  // the condition of the choice at hand
   };
   Value* chosen_part(const ExprNode& n, Chosen& chosen);
   Value* chosen_address(ExprId e, Chosen& chosen);
+  Value* filled_memory(ExprId e);
   Value* choose(ExprId e, const ExprNode& n);
 
   void forget(Scope& scope) {
@@ -315,6 +319,8 @@ class FunctionEmitter {
   std::optional<std::pair<ExprId, ExprId>> index_range(const ExprNode& n);
   Value* compare_lanes(ExprId e, const ExprNode& n);
   Value* vector(ExprId e);
+  int registers_for(ExprId e);
+  void vector_operands(const ExprNode& n, Value** values);
   Value* divide_by_known(ExprId e, const ExprNode& n);
   ExprId read_of_exponent(ExprId y) const;
   Value* split_exponent(ExprId e, const ExprNode& n);
@@ -465,11 +471,19 @@ class FunctionEmitter {
   std::vector<std::pair<ExprId, Value*>> fixed_;    // those that the inner loop does not change
   llvm::Instruction* uniform_at_ = nullptr;         // where such are computed; null: where they are needed
   std::vector<ExprId> there_;                       // conditions of a loop's loads, …
+  std::vector<ExprId> absent_;                      // … such that do not hold there, …
   std::vector<std::pair<ExprId, ExprId>> either_;   // … pairs of which one holds, …
   bool knows_there_ = false;                        // … and whether that is so in its body at hand
   std::vector<std::pair<ExprId, Value*>> begins_;   // indices of such pairs' loads in the first vector
   std::vector<std::pair<ExprId, Value*>> lane_offsets_;
   std::vector<std::pair<ExprId, llvm::AllocaInst*>> round_keys_;
+  struct EqualLanes {
+    ExprId value;
+    int lanes;
+    Value* memory;
+  };
+  std::vector<EqualLanes> equal_lanes_;  // vectors of one number in memory
+  std::vector<std::uint8_t> registers_;  // registers_for() of expressions; 0: not found yet
 };
 
 }  // namespace kiln::codegen

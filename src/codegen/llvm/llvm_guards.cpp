@@ -14,7 +14,7 @@ constexpr std::int64_t kLeastVectors = 4;  // of a loop that is worth the search
 constexpr std::size_t kMostGuards = 40;    // of a loop: more are compared lane by lane
 constexpr int kMostArm = 8;                // operations that are made on a branch of their own
 constexpr std::size_t kLeastAbsent = 3;    // loads that may be absent, of a loop with a body where none is
-constexpr std::size_t kMostThere = 300;    // size of such a body
+constexpr std::size_t kMostThere = 500;    // size of such a body
 constexpr std::size_t kMostSize = 500;     // of a body: compile time grows with it
 
 /// The guards in the body of `l`, the innermost open loop.
@@ -128,7 +128,7 @@ bool FunctionEmitter::is_load(ExprId e, ExprId& to) const {
 /// differ between lanes. Where the rolled parts' elements are on lane 0 of the loop's first vector is kept
 /// (begins_).
 Value* FunctionEmitter::find_there(const LoopDecl& l, llvm::Instruction* before) {
-  there_.clear(), either_.clear(), begins_.clear();
+  there_.clear(), absent_.clear(), either_.clear(), begins_.clear();
   if (body_size(l) > kMostThere) return nullptr;
   open_scope(l, b_.getInt64(0), before);
   std::vector<bool> seen(pool_.size());
@@ -147,6 +147,12 @@ Value* FunctionEmitter::find_there(const LoopDecl& l, llvm::Instruction* before)
       for (const ExprId load : {one, other}) begins_.push_back({pool_[load].a, scalar(pool_[load].a)});
       return;
     }
+    if (const auto kept = part_beside_one(n)) {
+      ++loads;
+      if (*kept == n.b) add_conditions(n.a, there_);
+      if (*kept == n.c) absent_.push_back(n.a);
+      return self(self, *kept);
+    }
     int cost = 0, other_cost = 0;
     if (n.prim == Prim::Select && loads_below(n.b, cost) > 0 && loads_below(n.c, other_cost) > 0)
       known = false;
@@ -164,12 +170,29 @@ Value* FunctionEmitter::find_there(const LoopDecl& l, llvm::Instruction* before)
   };
   for (const ExprId e : there_)
     all = all && bit_of_vectors(e) ? b_.CreateAnd(all, bit_of_vectors(e)) : nullptr;
+  for (const ExprId e : absent_)
+    all = all && bit_of_vectors(e) ? b_.CreateAnd(all, b_.CreateNot(bit_of_vectors(e))) : nullptr;
   for (const auto& [one, other] : either_) {
     Value *a = all ? bit_of_vectors(one) : nullptr, *b = a ? bit_of_vectors(other) : nullptr;
     all = b ? b_.CreateAnd(all, b_.CreateOr(a, b)) : nullptr;
   }
   close_scope(l);
   return all;
+}
+
+/// Of a choice between adjacent elements and one element, as the part of a roll that comes from the other end
+/// may be: the former, which most vectors have.
+std::optional<ExprId> FunctionEmitter::part_beside_one(const ExprNode& n) {
+  ExprId parts[] = {kNoExpr, kNoExpr};
+  if (n.prim != Prim::Select || !is_load(n.b, parts[0]) || !is_load(n.c, parts[1])) return std::nullopt;
+  bool adjacent[2], one[2];
+  for (int i = 0; i < 2; ++i) {
+    const std::optional<std::int64_t> stride = kernel::known(at_.lane_stride(pool_[parts[i]].a));
+    adjacent[i] = stride == 1, one[i] = stride == 0;
+  }
+  sync();
+  if (adjacent[0] && one[1]) return n.b;
+  return adjacent[1] && one[0] ? std::optional(n.c) : std::nullopt;
 }
 
 /// The conditions that such a one is made of: it holds where they all do.
@@ -181,6 +204,11 @@ void FunctionEmitter::add_conditions(ExprId condition, std::vector<ExprId>& to) 
   } else if (std::find(to.begin(), to.end(), condition) == to.end()) {
     to.push_back(condition);
   }
+}
+
+/// Whether a condition is known not to hold in the body at hand.
+bool FunctionEmitter::is_absent(ExprId condition) const {
+  return knows_there_ && uniform_at_ && std::find(absent_.begin(), absent_.end(), condition) != absent_.end();
 }
 
 /// Whether a condition is known to hold in the body at hand.
@@ -290,15 +318,15 @@ Value* FunctionEmitter::any_of(const Condition& on, Value* lanes) {
   return combine(lanes ? any_lane(on.lanes, lanes) : nullptr, bit_of(on));
 }
 
-/// The address of adjacent elements that a load, or a choice between loads of one type, reads in the body
-/// without masks. Null: the value is something else.
+/// The address of adjacent elements that a load, or a choice between loads of one type or numbers, reads in
+/// the body without masks. Null: the value is something else.
 Value* FunctionEmitter::chosen_address(ExprId e, Chosen& chosen) {
   const ExprNode n = pool_[e];
-  if (n.prim == Prim::Cast || n.prim == Prim::Load) chosen.casts.push_back(n.type);
+  if (n.prim != Prim::Select) chosen.casts.push_back(n.type);
   if (n.prim == Prim::Cast) return chosen_address(n.a, chosen);
   if (n.prim == Prim::Load) {
     if (mask_at(depth()) && !masks_loads(n.type)) return nullptr;
-    const bool always = n.b == kNoExpr || is_there(n.b);
+    const bool always = n.b == kNoExpr || n.b == chosen.holds || is_there(n.b);
     Value* on = always ? nullptr : uniform(n.b);
     if (!always && !on && at_.depth_of(e) > at_.lanes_depth()) on = fixed(n.b);
     const E stride = at_.lane_stride(n.a);
@@ -308,14 +336,31 @@ Value* FunctionEmitter::chosen_address(ExprId e, Chosen& chosen) {
     Value* base = b_.CreateGEP(memory_type(c_, n.type), buffers_[n.imm], scalar(n.a));
     return on ? b_.CreateSelect(on, base, zero_memory()) : base;
   }
-  Value* first = n.prim == Prim::Select ? uniform(n.a) : nullptr;
+  if (n.prim != Prim::Select) return filled_memory(e);
+  Value* first = uniform(n.a);
   if (!first) return nullptr;
   Chosen other = chosen;
+  chosen.holds = n.a, other.holds = kNoExpr;
   Value* then_address = chosen_address(n.b, chosen);
   Value* else_address = then_address ? chosen_address(n.c, other) : nullptr;
   if (!else_address || chosen.casts != other.casts) return nullptr;
   chosen.stream |= other.stream;
   return b_.CreateSelect(first, then_address, else_address);
+}
+
+/// A vector of one number of the function, such as what pads an array, in memory. Null: it is not that.
+Value* FunctionEmitter::filled_memory(ExprId e) {
+  if (at_.varying(e) || at_.depth_of(e) != 0) return nullptr;
+  for (const auto& [id, lanes, memory] : equal_lanes_)
+    if (id == e && lanes == lanes_) return memory;
+  const DType type = pool_[e].type;
+  Value *number = scalar(e), *memory = vector_memory(memory_type(c_, type));
+  llvm::IRBuilder<>::InsertPointGuard guard(b_);
+  b_.SetInsertPoint(scopes_[1].preheader_end);
+  Value* all = b_.CreateVectorSplat(static_cast<unsigned>(lanes_), to_memory(number, type));
+  b_.CreateAlignedStore(all, memory, element_align(type));
+  equal_lanes_.push_back({e, lanes_, memory});
+  return memory;
 }
 
 /// Where such a value is in memory on lane 0 of the loop's first vector, if it is one of two parts of a roll:
@@ -376,8 +421,8 @@ Value* FunctionEmitter::arm(llvm::function_ref<Value*()> value) {
 /// on a branch. Null: the choice differs between lanes in other ways in each iteration, or nothing would be
 /// saved.
 Value* FunctionEmitter::choose(ExprId e, const ExprNode& n) {
-  if (is_there(n.a)) {
-    Value* v = vector(n.b);
+  if (is_there(n.a) || is_absent(n.a)) {
+    Value* v = vector(is_there(n.a) ? n.b : n.c);
     return place(at_.depth_of(e), e, vector_, [&] { return v; });
   }
   Value* first = at_.depth_of(e) == depth() ? uniform(n.a) : nullptr;
@@ -399,8 +444,8 @@ Value* FunctionEmitter::choose(ExprId e, const ExprNode& n) {
   Value* address = chosen_part(n, chosen);
   if (address)
     address = b_.CreateGEP(memory_type(c_, chosen.casts.back()), address, scopes_.back().index);
-  else
-    chosen = {}, address = chosen_address(e, chosen);
+  else if (chosen = {}; loads > 0 || loads_below(n.c, cost) > 0)
+    address = chosen_address(e, chosen);
   if (address) {
     return place(depth(), e, vector_, [&] {
       const DType stored = chosen.casts.back();
