@@ -48,8 +48,9 @@ __device__ __forceinline__ int64 run_length(const Rows& rows, int64 run, int64 s
 }
 
 /// How a block reads its rows. kAcrossRows: the same element of all rows first; kWholeWords: rows are
-/// adjacent; kBy…: the threads of a row, of which there are several, read vectors of so many bytes.
-enum ReadingWay { kAlongRows, kAcrossRows, kWholeWords, kByFour, kByEight, kBySixteen };
+/// adjacent; kOwnRows: likewise, and a thread's whole rows are vectors of 16 bytes, as what is written of
+/// them is; kBy…: the threads of a row, of which there are several, read vectors of so many bytes.
+enum ReadingWay { kAlongRows, kAcrossRows, kWholeWords, kOwnRows, kByFour, kByEight, kBySixteen };
 struct Reading {
   int width, inverse;  // elements of a row, and index_div's number for it
   int way;
@@ -60,7 +61,7 @@ struct Reading {
 __device__ __forceinline__ void read_rows(Bits* elements, const Bits* in, const Rows& rows, int64 first_row,
                                           int64 begin, int there, int length, int log_rows,
                                           const Reading& reading) {
-  if (reading.way == kWholeWords) {
+  if (reading.way == kWholeWords || reading.way == kOwnRows) {
     typedef whole<sizeof(Bits)>::type Word;
     constexpr int kOfWord = sizeof(Word) / sizeof(Bits), kWords = (kSets * kEach + kOfWord - 1) / kOfWord;
     const Bits* const source = in + first_row * rows.length;
@@ -348,6 +349,83 @@ __device__ __forceinline__ bool read_direct(H (&x)[kEach], const Bits* in, const
       if (Order::mended) loses |= is_there & Equals<Element>::lost(Bits(raw[e]));
     }
     return loses;
+  }
+}
+
+constexpr int kAccess = 16;  // bytes
+constexpr bool kMayOwnRows = kLength == 0 && kEach % (kAccess / int(sizeof(Bits))) == 0;
+
+/// Where a thread that has whole rows for itself has its items: adjacent threads have adjacent stretches of a
+/// vector or a row, whichever is more.
+struct OwnRows {
+  int log_padded, log_stretch, upper;  // upper: from an item to that of the second set
+
+  __device__ __forceinline__ OwnRows(int log_padded, int log_rows)
+      : log_padded(log_padded),
+        log_stretch(greater(log_padded, log_of(kAccess / int(sizeof(Bits))))),
+        upper(1 << log_rows >> 1 << log_padded) {}
+  __device__ __forceinline__ int operator()(int e) const {
+    return ((e >> log_stretch) * int(blockDim.x) + int(threadIdx.x) << log_stretch) +
+           (e & (1 << log_stretch) - 1);
+  }
+};
+
+/// A thread's items from memory, all of which are there; whether their keys stand for other elements.
+template <bool Own, bool Paired, class H>
+__device__ __forceinline__ bool read_own(H (&x)[kEach], const Bits* in, const Rows& rows, int64 first_row,
+                                         const OwnRows& place) {
+  uint32 lost = 0;
+  if constexpr (Own) {
+    constexpr int L = kAccess / int(sizeof(Bits));
+    const Bits* const mine = in + first_row * rows.length;
+    Raw raw[kEach];
+#pragma unroll
+    for (int e = 0; e < kEach; e += L) {
+      const vec<Bits, L> a = load<L>(mine + place(e));
+      vec<Bits, L> b = {};
+      if (Paired) b = load<L>(mine + place(e) + place.upper);
+#pragma unroll
+      for (int v = 0; v < L; ++v) raw[e + v] = Paired ? Raw(a.at[v] | Raw(b.at[v]) << 16) : Raw(a.at[v]);
+    }
+#pragma unroll
+    for (int e = 0; e < kEach; ++e) {
+      if constexpr (!Paired) {
+        x[e] = Order::make(ordered_key(Bits(raw[e]), rows), e & (1 << place.log_padded) - 1);
+        if (Order::mended) lost |= Equals<Element>::lost(Bits(raw[e]));
+      } else if constexpr (sizeof(Bits) == 2) {
+        x[e] = paired_keys(raw[e], rows.descending, lost);
+      } else {
+        x[e] = ordered_key(Bits(raw[e]), rows) | uint32(ordered_key(Bits(raw[e] >> 16), rows)) << 16;
+      }
+    }
+  }
+  return lost != 0;
+}
+/// And their results, as wide as elements, back to where they were.
+template <bool Own, bool Paired, class H>
+__device__ __forceinline__ void write_own(Out* out, H (&x)[kEach], const Rows& rows, int64 first_row,
+                                          const OwnRows& place) {
+  if constexpr (Own && sizeof(Out) == sizeof(Bits)) {
+    constexpr int L = kAccess / int(sizeof(Bits));
+    Out* const mine = out + first_row * rows.length;
+    if constexpr (Paired) elements_of_pairs(x, rows.descending);
+#pragma unroll
+    for (int e = 0; e < kEach; e += L) {
+      vec<Out, L> y;
+#pragma unroll
+      for (int v = 0; v < L; ++v) {
+        if constexpr (Paired)
+          y.at[v] = Out(Bits(x[e + v]));
+        else
+          y.at[v] = Out(Order::out(Item(x[e + v]), rows.descending));
+      }
+      store(mine + place(e), y);
+      if constexpr (Paired) {
+#pragma unroll
+        for (int v = 0; v < L; ++v) y.at[v] = Out(Bits(x[e + v] >> 16));
+        store(mine + place(e) + place.upper, y);
+      }
+    }
   }
 }
 

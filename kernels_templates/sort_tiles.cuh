@@ -137,7 +137,10 @@ extern "C" __global__ void __launch_bounds__(kTileThreads, kResidentBlocks)
   const int kept = length < rows.kept ? length : int(rows.kept);
   Held x[kEach];
   bool loses;
-  if (kLength == 0 && reading.way >= kByFour) {
+  const bool own = kMayOwnRows && reading.way == kOwnRows && there == together;
+  if (own) {
+    loses = read_own<kMayOwnRows, kPaired>(x, in, rows, first_row, OwnRows(log_padded, log_rows));
+  } else if (kLength == 0 && reading.way >= kByFour) {
     loses = read_direct<kPaired>(x, in, rows, reading, first_row, begin, there, length, log_padded, log_rows);
   } else {
     read_rows(elements, in, rows, first_row, begin, there, length, log_rows, reading);
@@ -155,7 +158,9 @@ extern "C" __global__ void __launch_bounds__(kTileThreads, kResidentBlocks)
     sort_in_thread(x, padded);
     sort_across_threads(x, (Held*)memory, padded / kEach, kept_threads);
   }
-  if (kLength == 0 && reading.stored > 0)
+  if (own)
+    write_own<kMayOwnRows, kPaired>(out, x, rows, first_row, OwnRows(log_padded, log_rows));
+  else if (kLength == 0 && reading.stored > 0)
     write_direct<kPaired>(memory, out, x, rows, reading, first_row, there, kept, log_padded, log_rows);
   else
     write_staged(memory, runs, out, in, values, x, rows, first, distance, first_row, there, kept, log_padded,

@@ -166,7 +166,7 @@ struct Outs {
 };
 
 /// How a block reads its rows; the kernels' Reading.
-enum ReadingWay { kAlongRows, kAcrossRows, kWholeWords, kByFour, kByEight, kBySixteen };
+enum ReadingWay { kAlongRows, kAcrossRows, kWholeWords, kOwnRows, kByFour, kByEight, kBySixteen };
 struct Reading {
   std::int32_t width, inverse, way, stored;
 };
@@ -183,6 +183,20 @@ std::optional<ReadingWay> vectors_of(const Sort& call, const Rows& rows) {
       return way;
   }
   return std::nullopt;
+}
+
+/// Whether threads read and write whole rows of their own, which are adjacent, by vectors. Of longer ones
+/// each access of a warp would be to parts of many lines.
+bool has_own_rows(const Sort& call, const Rows& rows) {
+  constexpr std::int64_t kMostBytes = 32;
+  constexpr std::uintptr_t kAccess = 16;  // bytes
+  const Outs to(call);
+  return std::has_single_bit(static_cast<std::uint64_t>(rows.length)) && rows.kept == rows.length &&
+         rows.length * size_of(call.dtype) <= kMostBytes && rows.inner == 1 && to.out &&
+         to.out != call.positions && !to.values &&
+         (reinterpret_cast<std::uintptr_t>(call.in.data) | reinterpret_cast<std::uintptr_t>(to.out)) %
+                 kAccess ==
+             0;
 }
 
 /// Rows, `together` of them a block; `several`: threads a row; `runs`: what is sorted is merged yet.
@@ -202,6 +216,7 @@ Reading reading_of(const Sort& call, const Rows& rows, std::int64_t width, std::
   // Across, where the same element of the next row is nearer than the next element of a row.
   const bool across = last >= 0 && std::abs(rows.axes.strides[last]) < std::abs(rows.stride);
   r.way = adjacent && whole ? kWholeWords : across ? kAcrossRows : kAlongRows;
+  if (adjacent && !several && !runs && has_own_rows(call, rows)) r.way = kOwnRows;
   r.stored = 0;
   if (!several || rows.stride != 1) return r;
   const auto vectors = vectors_of(call, rows);

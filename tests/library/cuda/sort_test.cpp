@@ -172,6 +172,20 @@ TEST_F(DeviceSort, AgreesWithTheCpuOnRowsOfFewElements) {
     }
 }
 
+/// Rows that are vectors of memory go to their threads and back as such: as many as fill blocks, and more.
+TEST_F(DeviceSort, AgreesWithTheCpuOnRowsOfAThreadsOwn) {
+  for (const auto& [dtype, lengths] : {std::pair<DType, std::vector<std::int64_t>>{DType::Float32, {1, 2, 8}},
+                                       {DType::Float64, {2, 4}},
+                                       {DType::Float16, {2, 8, 16}},
+                                       {DType::BFloat16, {4}},
+                                       {DType::Int8, {2, 16}},
+                                       {DType::Int64, {4}}})
+    for (const std::int64_t n : lengths) {
+      expect_same(dtype, false, n % 3 == 1, {40000 / n + 3, n}, {n, 1}, 1, n);
+      expect_same(dtype, false, n % 3 == 2, {40000 / n + 3, n}, {n, 1}, 1, n);
+    }
+}
+
 /// Threads of a row read it where it lies, whatever its items are.
 TEST_F(DeviceSort, AgreesWithTheCpuOnRowsOfSeveralThreads) {
   for (const auto& [dtype, lengths] :
