@@ -114,8 +114,10 @@ int FunctionEmitter::registers_for(ExprId e) {
 }
 
 /// The operands of a node. A sum whose first operand is a load and whose second is a sum of others, and so
-/// on, would have all loads at once: there are few registers.
+/// on, would have all loads at once: there are few registers. Where few values wait for the last operand, the
+/// order stays as it is written, which memory is read in.
 void FunctionEmitter::vector_operands(const ExprNode& n, Value** values) {
+  constexpr int kFewWaiting = 4;
   struct Operand {
     ExprId value;
     int place, registers;
@@ -123,7 +125,17 @@ void FunctionEmitter::vector_operands(const ExprNode& n, Value** values) {
   llvm::SmallVector<Operand, 3> operands;
   each_operand(
       n, [&](ExprId o) { operands.push_back({o, static_cast<int>(operands.size()), registers_for(o)}); });
-  llvm::stable_sort(operands, [](const Operand& a, const Operand& b) { return a.registers > b.registers; });
+  int waiting = 0;
+  ExprNode at = n;
+  for (ExprId last = 0; at.prim != Prim::Load && last != kNoExpr && waiting <= kFewWaiting;) {
+    int count = 0;
+    last = kNoExpr;
+    each_operand(at, [&](ExprId o) { last = o, ++count; });
+    waiting += std::max(count - 1, 0);
+    if (last != kNoExpr) at = pool_[last];
+  }
+  if (waiting > kFewWaiting)
+    llvm::stable_sort(operands, [](const Operand& a, const Operand& b) { return a.registers > b.registers; });
   for (const Operand& o : operands) values[o.place] = vector(o.value);
 }
 
