@@ -211,6 +211,15 @@ __device__ __forceinline__ void stage_items(T* to, const Held (&x)[kEach], int t
   }
 }
 
+/// The keys of an element of either set; `lost` gets bits where they stand for other elements.
+template <class H>
+__device__ __forceinline__ H keys_of_pair(H x, const Rows& rows, uint32& lost) {
+  if constexpr (sizeof(Bits) == 2)
+    return paired_keys(x, rows.descending, lost);
+  else
+    return ordered_key(Bits(x), rows) | uint32(ordered_key(Bits(x >> 16), rows)) << 16;
+}
+
 /// A thread's items of both sets from the elements of the block's rows; whether their keys stand for other
 /// elements. What is read of places without an element counts for nothing.
 template <class H>
@@ -238,10 +247,7 @@ __device__ __forceinline__ bool read_pairs(H (&x)[kEach], const Bits* elements, 
   for (int e = 0; e < kEach; ++e) {
     const uint32 present = kLength > 0 || p.at(e) < length ? p.present(p.row(e), there) : 0;
     uint32 loses = 0;
-    if constexpr (sizeof(Bits) == 2)
-      x[e] = paired_keys(x[e], rows.descending, loses);
-    else
-      x[e] = ordered_key(Bits(x[e]), rows) | uint32(ordered_key(Bits(x[e] >> 16), rows)) << 16;
+    x[e] = keys_of_pair(x[e], rows, loses);
     x[e] = (x[e] & present) | (kLastPair & ~present);
     lost |= loses & present;
   }
@@ -328,10 +334,7 @@ __device__ __forceinline__ bool read_direct(H (&x)[kEach], const Bits* in, const
 #pragma unroll
     for (int e = 0; e < kEach; ++e) {
       uint32 loses = 0;
-      if constexpr (sizeof(Bits) == 2)
-        x[e] = paired_keys(raw[e], rows.descending, loses);
-      else
-        x[e] = ordered_key(Bits(raw[e]), rows) | uint32(ordered_key(Bits(raw[e] >> 16), rows)) << 16;
+      x[e] = keys_of_pair(raw[e], rows, loses);
       const uint32 mask = e < all ? present : 0;
       if (!is_whole) x[e] = (x[e] & mask) | (kLastPair & ~mask);
       lost |= is_whole ? loses : loses & mask;
@@ -392,10 +395,8 @@ __device__ __forceinline__ bool read_own(H (&x)[kEach], const Bits* in, const Ro
       if constexpr (!Paired) {
         x[e] = Order::make(ordered_key(Bits(raw[e]), rows), e & (1 << place.log_padded) - 1);
         if (Order::mended) lost |= Equals<Element>::lost(Bits(raw[e]));
-      } else if constexpr (sizeof(Bits) == 2) {
-        x[e] = paired_keys(raw[e], rows.descending, lost);
       } else {
-        x[e] = ordered_key(Bits(raw[e]), rows) | uint32(ordered_key(Bits(raw[e] >> 16), rows)) << 16;
+        x[e] = keys_of_pair(raw[e], rows, lost);
       }
     }
   }
