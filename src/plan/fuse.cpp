@@ -26,7 +26,8 @@ Regions Fuser::run(std::vector<bool> recomputed) {
   inlined_.assign(groups_.size(), false);
   if (fusion_ == Fusion::Full) {
     merge_along_edges();
-    if (!t_.off.siblings) merge_siblings();
+    // What siblings read together may no longer be worth storing for them.
+    if (!t_.off.siblings && merge_siblings()) merge_along_edges();
     if (!t_.off.recompute) inline_regions();
     join_products();
   }

@@ -447,8 +447,9 @@ bool Fuser::reads(int b, int a) const {
                      [&](std::uint32_t e) { return group_of_[edges_[e].producer] == a; });
 }
 
-/// Regions that read the same memory point by point become one.
-void Fuser::merge_siblings() {
+/// Regions that read the same memory point by point become one. Says whether any did.
+bool Fuser::merge_siblings() {
+  bool merged = false;
   constexpr std::size_t kNear = 8;  // readers of one array that are tried with each of them
   std::vector<std::uint32_t> by_producer(edges_.size());
   std::iota(by_producer.begin(), by_producer.end(), 0u);
@@ -458,29 +459,32 @@ void Fuser::merge_siblings() {
     for (std::size_t j = i + 1; j < std::min(by_producer.size(), i + kNear); ++j) {
       const Edge &x = edges_[by_producer[i]], &y = edges_[by_producer[j]];
       if (x.producer != y.producer) break;
-      if (x.relation == Relation::Same && y.relation == Relation::Same) merge_readers(x.consumer, y.consumer);
+      if (x.relation == Relation::Same && y.relation == Relation::Same)
+        merged |= merge_readers(x.consumer, y.consumer);
     }
+  return merged;
 }
 
 /// Makes one region of those of two nodes that read the same memory point by point, where it fits.
-void Fuser::merge_readers(NodeId x, NodeId y) {
+bool Fuser::merge_readers(NodeId x, NodeId y) {
   int a = group_of_[x], b = group_of_[y];
-  if (a == b) return;
+  if (a == b) return false;
   if (order_.place(a) > order_.place(b)) std::swap(a, b);
   const Group &ga = groups_[static_cast<std::size_t>(a)], &gb = groups_[static_cast<std::size_t>(b)];
-  if (has_any(ga, orders_.alone) || has_any(gb, orders_.alone)) return;
+  if (has_any(ga, orders_.alone) || has_any(gb, orders_.alone)) return false;
   if (ga.points != gb.points || ga.points == 0 || ga.points < t_.fuse_least || ga.library || gb.library)
-    return;
+    return false;
   const auto reads_all = [&](NodeId id) { return reads_at(id) == group(id).levels.place[0]; };
-  if (!reads_all(x) || !reads_all(y)) return;
+  if (!reads_all(x) || !reads_all(y)) return false;
   Fit f{Unifier(ga.space, gb.space), {}, false};
   if (!f.atoms.same(ga.levels.place[0], gb.levels.place[0]) || !f.atoms.finish() || !join_levels(ga, gb, f))
-    return;
-  if (f.levels.n > 2 && (!f.levels.apart || !t_.gpu || !refuse_slab(ga, gb, f, true).empty())) return;
-  if (runs_loops_again(ga, gb, false) || runs_against(ga, gb)) return;
-  if (!too_much(ga, gb).empty() || inputs_of(ga, gb).size() > kMaxEdges) return;
-  if (!needs_rows(ga, gb, false).empty() || reads(b, a) || path_around(a, b)) return;
+    return false;
+  if (f.levels.n > 2 && (!f.levels.apart || !t_.gpu || !refuse_slab(ga, gb, f, true).empty())) return false;
+  if (runs_loops_again(ga, gb, false) || runs_against(ga, gb)) return false;
+  if (!too_much(ga, gb).empty() || inputs_of(ga, gb).size() > kMaxEdges) return false;
+  if (!needs_rows(ga, gb, false).empty() || reads(b, a) || path_around(a, b)) return false;
   merge(a, b, f);
+  return true;
 }
 
 }  // namespace kiln::plan

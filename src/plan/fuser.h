@@ -246,8 +246,8 @@ class Fuser {
 
   // ---- siblings
   bool reads(int b, int a) const;
-  void merge_siblings();
-  void merge_readers(NodeId x, NodeId y);
+  bool merge_siblings();
+  bool merge_readers(NodeId x, NodeId y);
 
   // ---- products
   void join_products();
