@@ -192,6 +192,8 @@ struct NestReduction {
   __device__ __forceinline__ void join(int thread) { join_rows(rows, thread); }
   __device__ __forceinline__ Words<2> words(int m) const { return rows[m].words(); }
   __device__ __forceinline__ void merge(int m, Words<2> other) { rows[m].merge(other); }
+  /// All that two threads know of their first row.
+  __device__ __forceinline__ void merge_shared(int mask) { merge_with(rows[0], rows[0], mask); }
   __device__ __forceinline__ Real value(int m) const { return rows[m].value(); }
   __device__ __forceinline__ int position(int m) const { return rows[m].position(); }
 };
@@ -202,6 +204,7 @@ struct NestReduction<R, false> {
   __device__ __forceinline__ void join(int) {}
   __device__ __forceinline__ Words<2> words(int) const { return {}; }
   __device__ __forceinline__ void merge(int, Words<2>) {}
+  __device__ __forceinline__ void merge_shared(int) {}
   __device__ __forceinline__ Real value(int) const { return 0; }
   __device__ __forceinline__ int position(int) const { return 0; }
 };
@@ -253,18 +256,36 @@ struct NestRows {
       if (Config::kReductions > 2) kept(args, 2, at.part, i) = third.words(m);
     }
   }
-  /// Stores the results of the block's rows, of which all parts are kept.
+  /// Stores the results of the block's rows, of which all parts are kept: adjacent threads share a row where
+  /// there are more of them than rows, and have several parts' words under way together.
   __device__ __forceinline__ void combine(const Args& args, const NestPlace& at) {
-    for (int row = threadIdx.x; row < Config::kRows && at.first_row + row < args.shape.rows;
-         row += kThreads) {
-      const int i = at.first_row + row;
+    constexpr int kSharers = kThreads > Config::kRows ? kThreads / Config::kRows : 1, kLoads = 8;
+    const NestShape& shape = args.shape;
+    const int share = threadIdx.x % kSharers;
+    for (int row = threadIdx.x / kSharers; row < Config::kRows; row += kThreads / kSharers) {
+      const int i = min_of(at.first_row + row, shape.rows - 1);
       begin();
-      for (int part = 0; part < args.shape.parts; ++part) {
-        first.merge(0, kept(args, 0, part, i));
-        if (Config::kReductions > 1) second.merge(0, kept(args, 1, part, i));
-        if (Config::kReductions > 2) third.merge(0, kept(args, 2, part, i));
+      for (int first_part = share; first_part < shape.parts; first_part += kSharers * kLoads) {
+        Words<2> words[Config::kReductions][kLoads];
+#pragma unroll
+        for (int n = 0; n < kLoads; ++n)
+#pragma unroll
+          for (int r = 0; r < Config::kReductions; ++r)
+            words[r][n] = kept(args, r, min_of(first_part + n * kSharers, shape.parts - 1), i);
+#pragma unroll
+        for (int n = 0; n < kLoads; ++n)
+          if (first_part + n * kSharers < shape.parts) merge(words, n);
       }
-      finish(args, 0, i);
+#pragma unroll
+      for (int mask = kSharers / 2; mask > 0; mask /= 2)
+        first.merge_shared(mask), second.merge_shared(mask), third.merge_shared(mask);
+      if (share == 0 && at.first_row + row < shape.rows) finish(args, 0, i);
     }
+  }
+  template <int N>
+  __device__ __forceinline__ void merge(const Words<2> (&words)[Config::kReductions][N], int n) {
+    first.merge(0, words[0][n]);
+    if constexpr (Config::kReductions > 1) second.merge(0, words[1][n]);
+    if constexpr (Config::kReductions > 2) third.merge(0, words[2][n]);
   }
 };

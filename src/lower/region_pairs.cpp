@@ -44,7 +44,7 @@ constexpr std::int64_t kManyRows = 1024;     // of which blocks have twice as ma
 constexpr int kSteps = 8, kFewSteps = 4;     // along k at a time; where there are no more of these
 constexpr std::size_t kMostReductions = 3;
 constexpr std::int64_t kLeastColumns = 12, kLeastSteps = 3;
-constexpr std::int64_t kMostParts = 64;   // of the columns
+constexpr std::int64_t kMostParts = 256;  // of the columns
 constexpr std::int64_t kAddedAsOne = 64;  // steps along k: sums of more are made of parts
 constexpr int kStoredAsOne = 4;           // adjacent columns of a thread
 constexpr int kMostResident = 32;         // blocks on a multiprocessor
@@ -64,6 +64,9 @@ constexpr Across kAcrossParts[] = {{16, 4, 1.0}, {8, 5, 1.05}, {8, 4, 1.1}, {4, 
 /// The same of doubles, which take two registers each.
 constexpr Across kAcrossDoubles[] = {{16, 4, 1.0}, {8, 4, 1.1}, {4, 4, 1.2}},
                  kAcrossDoubleParts[] = {{16, 2, 1.0}, {8, 2, 1.1}};
+
+/// The same of results that are stored one by one: a warp has a row's, side by side.
+constexpr Across kAcrossStored{32, 4, 1.0};
 
 /// The tile that so many columns fill best.
 const Across& across(std::int64_t columns, bool cut, bool doubles) {
@@ -240,6 +243,19 @@ bool PairsLowering::find_reductions(NestOfPairs& nest) const {
   return nest.r != kNoEntry && nest.kept.empty() == stores_pairs();
 }
 
+/// Chooses how results of pairs are stored: by words, or one by one.
+void PairsLowering::store_along(NestOfPairs& nest) const {
+  const int words = stored_as_one(nest);
+  if (nest.each % kStoredAsOne == 0) nest.store = words;
+  const std::int64_t tile = std::int64_t{kAcrossStored.threads} * kAcrossStored.each,
+                     columns = extent(nest.column);
+  if (words > 1 || nest.cut || real(nest) == DType::Float64 ||
+      4 * ceil_div(columns, tile) * tile > 5 * columns)
+    return;
+  nest.threads = kAcrossStored.threads;
+  nest.each = kAcrossStored.each;
+}
+
 /// False where there is too little work for the tiles of all multiprocessors.
 bool PairsLowering::choose_tile(NestOfPairs& nest) const {
   const std::int64_t rows = extent(nest.row), columns = extent(nest.column), steps = extent(nest.step);
@@ -259,7 +275,7 @@ bool PairsLowering::choose_tile(NestOfPairs& nest) const {
     nest.threads = 1;
     nest.each = kColumnsAlone;
   }
-  if (stores_pairs() && nest.each % kStoredAsOne == 0) nest.store = stored_as_one(nest);
+  if (stores_pairs()) store_along(nest);
   const std::int64_t blocks = ceil_div(rows, tile_rows(nest, rows)),
                      tiles = ceil_div(columns, tile_columns(nest));
   const std::int64_t processors = r_.target_.threads;

@@ -31,6 +31,7 @@ class PairsLowering {
   bool find_groups(NestOfPairs& nest) const, find_reductions(NestOfPairs& nest) const;
   bool stores_pairs() const, lies_along(int group) const;
   int stored_as_one(const NestOfPairs& nest) const;
+  void store_along(NestOfPairs& nest) const;
   bool choose_tile(NestOfPairs& nest) const;
   bool adjacent_along(EntryId id, int group) const;
   int run_of(int group, bool by_k) const;

@@ -56,6 +56,16 @@ struct Distances : GraphBuilder {
   lower::Lowered lowered(int architecture = 90) { return lower_alone(graph, architecture, false); }
 };
 
+/// Mean and greatest of the sums over k of x[i, k] * y[j, k], of each i.
+struct MeanAndMost : GraphBuilder {
+  MeanAndMost(std::int64_t rows, std::int64_t terms, std::int64_t columns) {
+    const NodeId x = leaf(DType::Float32, {rows, 1, terms}), y = leaf(DType::Float32, {1, columns, terms});
+    const NodeId sums = reduce(Op::reduce_sum, op(Op::multiply, {x, y}), 4);
+    root(reduce(Op::reduce_sum, sums, 2));
+    root(reduce(Op::reduce_max, sums, 2));
+  }
+};
+
 std::int64_t constant_of(const lower::Lowered& l, const std::string& name) {
   for (const kernel::Constant& c : l.kernel.main_loop->config)
     if (c.name == name) return c.value;
@@ -112,6 +122,23 @@ TEST(NestTemplates, ResultsOfPairsAreStored) {
   EXPECT_FALSE(Distances(1 << 16, 40, 1000).lowered(75).kernel.main_loop);
 }
 
+TEST(NestTemplates, ResultsThatAreStoredOneByOneLieAlongWarps) {
+  const lower::Lowered l = Distances(1 << 16, 40, 1001).lowered();
+  ASSERT_TRUE(l.kernel.main_loop);
+  EXPECT_EQ(constant_of(l, "kColumns") / constant_of(l, "kEachN"), 32);
+  EXPECT_EQ(constant_of(Distances(1 << 16, 40, 33).lowered(), "kColumns"), 36) << "most lanes would be idle";
+}
+
+/// Neither would pay alone: the values of pairs would still be stored for the other.
+TEST(NestTemplates, ReductionsOfTheSamePairsAreOneNest) {
+  for (const auto& [rows, terms, columns] : {std::tuple{1 << 18, 8, 33}, {166, 8, 50257}}) {
+    const lower::Lowered l = lower_alone(MeanAndMost(rows, terms, columns).graph, 90, false);
+    kernel::verify(l.kernel);
+    ASSERT_TRUE(l.kernel.main_loop) << rows;
+    EXPECT_EQ(constant_of(l, "kReductions"), 2);
+  }
+}
+
 /// A hook that made floats of halves would wait for them, before the steps at hand are combined.
 TEST(NestTemplates, HalvesAreKeptAsTheyAreLoaded) {
   for (const DType type : {DType::Float32, DType::Float16, DType::BFloat16}) {
@@ -143,7 +170,7 @@ TEST(NestTemplates, ThreadsFinishRowsOfTheirOwn) {
     for (std::size_t at = text.find("shfl"); at != text.npos; at = text.find("shfl", at + 1)) ++n;
     return n;
   };
-  EXPECT_EQ(exchanges(40), 16);
+  EXPECT_EQ(exchanges(40), 16 + 2) << "two threads combine what the parts of a row have";
   EXPECT_EQ(exchanges(8), 0);
 }
 

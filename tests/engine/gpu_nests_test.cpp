@@ -75,6 +75,19 @@ TEST_F(GpuNests, RowsOfProducts) {
     one_kernel([&] { return products(type, {1100, 20, 129})().astype(DType::Float32); }, programs[1], 1e-2f);
 }
 
+/// The values of pairs are in no memory, although two results are made of them; of few rows many blocks have
+/// a part of the columns each.
+TEST_F(GpuNests, SeveralResultsOfRows) {
+  if (!cuda::computes()) GTEST_SKIP() << "kernels do not run on this driver";
+  for (const Sizes& s : {Sizes{100, 8, 5003}, {4000, 8, 33}, {1100, 40, 128}})
+    one_kernel([&] { return products(DType::Float32, s)(); },
+               [](const Tensor& y) {
+                 const Tensor both = stack({mean(y, 1), max(y, 1)});
+                 return both;
+               },
+               1e-5f);
+}
+
 /// Of few terms a thread has rows alone: columns that fill no vectors, parts of columns, labels, weights.
 TEST_F(GpuNests, TheRowsOfFewTermsAreAThreadsAlone) {
   if (!cuda::computes()) GTEST_SKIP() << "kernels do not run on this driver";
