@@ -322,7 +322,7 @@ void RegionLowering::count_loads(schedule::Facts& f) const {
       f.loaded_bytes += bytes;
     else
       partly = std::max(partly, bytes);  // of the parts of a join a point has one
-    f.rows_apart |= !rows_adjoin(e.index, groups_);
+    f.rows_apart |= !rows_adjoin(e.index, groups_) && (!target_.gpu || !passes_often(e));
     f.strided |= std::abs(e.index.coef(groups_.back().last)) != 1;
     if (p_.space.jumps(e.index)) {
       f.jumps_along = std::min(f.jumps ? f.jumps_along : last_group() + 1, first_jump(p_, groups_, e.index));

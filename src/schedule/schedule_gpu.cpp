@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <iterator>
 #include <numeric>
 #include <span>
@@ -299,7 +300,8 @@ void hold_columns(const Facts& f, const Target& t, std::int64_t reduced, std::in
   // Two such blocks share a multiprocessor of 228 KiB; each has threads to keep loads in flight.
   const bool largest = t.architecture >= 90 && t.architecture < 120;
   const std::int64_t most = largest ? kMostColumns : held_bytes(t);
-  int held = width;
+  int held = static_cast<int>(std::min<std::uint64_t>(static_cast<std::uint64_t>(width),
+                                                      std::bit_ceil(static_cast<std::uint64_t>(vectors))));
   const auto shrink = [&](std::int64_t to, int element, std::int64_t run) {
     while (held > 1 && bytes(held) > to && std::int64_t{held} * s.lanes * element > run) held /= 2;
   };

@@ -516,5 +516,29 @@ TEST(Schedule, ShortColumnsOfAGpuShareTheLanesWithTheKeptAxesBeforeThem) {
   EXPECT_EQ(scheduled({{3, true}, {1525200, false}}).kept_from, -1);
 }
 
+/// A block of columns that are read again has no threads across more of them than there are.
+TEST(Schedule, HeldColumnsAreAsManyAsThereAre) {
+  const Target t = gpu_target();
+  const auto across = [&](std::int64_t columns, int lanes) {
+    Facts f;
+    const std::vector<Facts::Axis> axes{{42799, false}, {196, true}, {columns, false}};
+    f.axes = axes;
+    f.phases = 2;
+    f.stores_full = true;
+    f.prims = 8;
+    f.loads = 1;
+    f.widest_bytes = f.held_bytes = f.loaded_bytes = 4;
+    f.vector = lanes;
+    const Schedule s = std::get<Schedule>(schedule(f, t));
+    EXPECT_EQ(s.form, Form::Columns);
+    EXPECT_GT(s.run, 0) << "they are held";
+    EXPECT_GE(s.threads.team, 64);
+    return s.block;
+  };
+  EXPECT_EQ(across(8, 4), 8);
+  EXPECT_EQ(across(12, 4), 16);
+  EXPECT_EQ(across(16, 4), 16);
+}
+
 }  // namespace
 }  // namespace kiln::schedule
