@@ -12,11 +12,13 @@
 #include "ir/custom.h"
 #include "ir/layout.h"
 #include "plan/joined_halves.h"
+#include "plan/made_operands.h"
 #include "plan/multiply_bytes.h"
 #include "plan/partner_columns.h"
 #include "plan/place_results.h"
 #include "plan/shared_inputs.h"
 #include "plan/turn_windows.h"
+#include "plan/window_view.h"
 #include "support/check.h"
 #include "support/log.h"
 
@@ -85,6 +87,31 @@ transform::ReductionCosts reduction_costs(const schedule::Target& target) {
   return costs;
 }
 
+/// Products of halves by a library whose tensor cores want rows that begin at 16 bytes.
+transform::PadCosts pad_costs(const schedule::Target& target) {
+  constexpr double kSlow = 14, kFast = 70;  // of an addition or multiplication, in primitives at a time
+  return {.slow_per_ns = kSlow * target.prims_per_ns,
+          .fast_per_ns = kFast * target.prims_per_ns,
+          .launch_ns = target.launch_ns,
+          .moved_ns = [&target](double bytes) { return target.traffic_ns(bytes); },
+          .by_others =
+              [&target](const ir::Graph& g) {
+                std::vector<bool> out = plan::tiled_nodes(g, target);
+                const auto any = [](ir::NodeId, const plan::WindowView&) { return true; };
+                for (const auto& [product, windows] : plan::products_of_windows(g, target, any))
+                  out[product] = true;
+                for (ir::NodeId id = 0; id < g.size(); ++id)
+                  out[id] = out[id] || (g[id].op == ir::Op::matmul && plan::reads_operand_once(g, id));
+                return out;
+              }};
+}
+
+void use_tensor_cores(transform::Wishes& w, const schedule::Target& target) {
+  if (target.templates >= schedule::Target::Templates::Few)
+    w.turns_windows = [&target](ir::Graph& g) { return plan::turn_windows(g, target); };
+  if (target.templates < schedule::Target::Templates::All) w.pads = pad_costs(target);
+}
+
 /// What a CPU's kernels make of few operations rather than read.
 void make_in_kernels(transform::Wishes& w, const schedule::Target& target) {
   constexpr int kFewMaps = 4;
@@ -142,8 +169,7 @@ transform::Wishes wishes(const schedule::Target& target, Device device) {
   w.extremes = true;
   w.narrow_indices = true;
   constexpr int kAmpere = 80;
-  if (target.gpu && target.architecture >= kAmpere && target.templates >= schedule::Target::Templates::Few)
-    w.turns_windows = [&target](ir::Graph& g) { return plan::turn_windows(g, target); };
+  if (target.gpu && target.architecture >= kAmpere) use_tensor_cores(w, target);
   if (plan::multiplies_float8(target))
     w.multiplies_bytes = [&target](ir::Graph& g) { return plan::multiply_bytes(g, target); };
   if (target.gpu && target.attentions) {

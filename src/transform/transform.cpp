@@ -74,6 +74,12 @@ bool orders_rows(const ir::Graph& graph) {
                              [](const ir::GraphNode& n) { return n.op == ir::Op::sort_with_positions; });
 }
 
+void pad(Transformed& t, const PadCosts& costs) {
+  follow(t, pad_products(t.graph, costs));
+  follow(t, cse(t.graph));  // products of one operand share its copy
+  follow(t, dce(t.graph));
+}
+
 /// Passes that change the order in which values are combined, or where they are stored.
 void transform_for_target(Transformed& t, const Wishes& wishes) {
   if (wishes.sums_batches) {
@@ -96,6 +102,7 @@ void transform_for_target(Transformed& t, const Wishes& wishes) {
     follow(t, reduce_in_order(t.graph));
     follow(t, dce(t.graph));
   }
+  if (wishes.pads) pad(t, *wishes.pads);
   if (wishes.narrow_indices) follow(t, narrow_indices(t.graph));
   if (wishes.arranges > 0)
     follow(t, arrange_operands(t.graph, wishes.arranges, wishes.nests.value_or(NestCosts{})));

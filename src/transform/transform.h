@@ -7,6 +7,7 @@
 #include "transform/block_rows.h"
 #include "transform/expand_squares.h"
 #include "transform/nest_products.h"
+#include "transform/pad_products.h"
 #include "transform/replacement.h"
 #include "transform/split_keys.h"
 #include "transform/split_reductions.h"
@@ -60,6 +61,7 @@ struct Wishes {
   bool reduces_in_order = false;                            // of memory, see reduce_in_order.h
   bool extremes = false;                                    // in place of sorts, see take_extremes.h, …
   SecondCosts seconds;                                      // … of two elements, too
+  std::optional<PadCosts> pads;                             // of products, see pad_products.h
   bool narrow_indices = false;                              // of scatters, see narrow_indices.h
   std::function<Renumbering(ir::Graph&)> turns_windows;     // of products, see plan/turn_windows.h
   std::function<Renumbering(ir::Graph&)> multiplies_bytes;  // see plan/multiply_bytes.h
