@@ -198,6 +198,40 @@ TEST_F(Layout, LinesHaveAtMost120Columns) {
     }
 }
 
+/// A test reads no clock, or it fails where other work runs beside it: bench/ has times, tests count
+/// (allocated_bytes.h). These files may: what they read ends a loop, or says when something was.
+TEST_F(Layout, TestsReadNoClock) {
+  const std::map<std::string, std::string> may = {
+      {"cache/disk_cache_faults_test.cpp", "faults are made for half a second"},
+      {"cache/disk_cache_test.cpp", "sets when a file was used"},
+      {"device/cuda/fake_driver/fake_driver.h", "times of events"},
+      {"device/cuda/fake_driver/gpu.cpp", "the GPU's timer"},
+      {"engine/fuzz_test.cpp", "how long programs are drawn"},
+      {"fuzz/fuzz_test.cpp", "how long inputs are drawn"},
+      {"inspect/seeing_test.cpp", "two clocks over one stretch of time, of which one is tested"},
+  };
+  const std::vector<std::string> clocks = {"clock::now(",   "Clock::now(", "clock_gettime(",
+                                           "gettimeofday(", "getrusage(",  "clock()",
+                                           "time(nullptr)", "plan_ns - ",  "compile_ns - "};
+  static const std::regex bounded(R"((?:EXPECT|ASSERT)_L[TE]\([^;]*(?:\.seconds|_[nmu]s|measured_\w+)\b.*)");
+  std::set<std::string> did;
+  for (const std::string& file : files("tests", {".cpp", ".h"})) {
+    if (file == "layout_test.cpp") continue;
+    const std::string text = read(root_ / "tests" / file);
+    if (std::ranges::any_of(clocks, [&](const std::string& c) { return text.find(c) != text.npos; })) {
+      did.insert(file);
+      EXPECT_TRUE(may.contains(file)) << "tests/" << file << " reads a clock";
+    }
+    std::istringstream lines(text);
+    for (std::string line; std::getline(lines, line);)
+      if (const std::size_t at = line.find("T_L"); at != line.npos && at >= 6) {
+        EXPECT_FALSE(std::regex_match(line.substr(at - 5), bounded))
+            << "tests/" << file << " bounds a time: " << line;
+      }
+  }
+  for (const auto& [file, why] : may) EXPECT_TRUE(did.contains(file)) << file << " reads none: " << why;
+}
+
 TEST_F(Layout, FilesAreAsClangFormatLaysThemOut) {
   const std::string command = "bash '" + (root_ / "tools/format.sh").string() + "' --check";
   const int status = std::system(command.c_str());

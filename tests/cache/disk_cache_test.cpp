@@ -1,6 +1,7 @@
 // What the disk cache does when all is well. What it survives is in disk_cache_faults_test.cpp.
 #include "cache/disk_cache.h"
 
+#include "allocated_bytes.h"
 #include "cache/cache_entry.h"
 #include "cache/temporary_directory.h"
 
@@ -11,7 +12,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -38,11 +38,12 @@ void age(const std::string& file, std::int64_t seconds) {
   ASSERT_EQ(utimensat(AT_FDCWD, file.c_str(), times, AT_SYMLINK_NOFOLLOW), 0) << file;
 }
 
-std::int64_t seconds_since_use(const std::string& file) {
+std::int64_t used_at(const std::string& file) {
   struct stat info{};
   EXPECT_EQ(lstat(file.c_str(), &info), 0) << file;
-  return time(nullptr) - info.st_mtim.tv_sec;
+  return info.st_mtim.tv_sec;
 }
+std::int64_t seconds_since_use(const std::string& file) { return time(nullptr) - used_at(file); }
 
 std::string only_file(const DiskCache& cache) {
   const auto entries = cache.list();
@@ -135,8 +136,9 @@ TEST(DiskCache, AHitIsMarkedAsUsedAtMostOnceAnHour) {
   (void)cache.get("key");
   EXPECT_GT(seconds_since_use(file), 1700);
   age(file, 4000);
+  const std::int64_t before = time(nullptr);
   (void)cache.get("key");
-  EXPECT_LT(seconds_since_use(file), 100);
+  EXPECT_GE(used_at(file), before - 1);  // files have a coarser clock
 }
 
 TEST(DiskCache, BeyondItsSizeTheLeastRecentlyUsedGo) {
@@ -186,6 +188,7 @@ TEST(DiskCache, ACapBelowOneEntryStoresNothing) {
 
 TEST(DiskCache, ListPruneAndStat) {
   const TemporaryDirectory tmp;
+  const std::int64_t before = time(nullptr);
   DiskCache cache({Mode::ReadWrite, tmp / "kiln"});
   for (int i = 0; i < 5; ++i) cache.put("key" + std::to_string(i), std::string(100, 'x'));
   (void)cache.get("key0");
@@ -203,7 +206,8 @@ TEST(DiskCache, ListPruneAndStat) {
     EXPECT_TRUE(e.valid);
     EXPECT_TRUE(e.key.starts_with("key")) << e.key;
     EXPECT_EQ(e.bytes, each);
-    EXPECT_LE(std::abs(e.last_used - time(nullptr)), 100);
+    EXPECT_GE(e.last_used, before - 1);  // files have a coarser clock
+    EXPECT_LE(e.last_used, time(nullptr));
     age(cache.directory() + "/" + e.file, 1000 + 100 * (e.key.back() - '0'));
   }
   EXPECT_EQ(cache.prune(2 * each), 3u);
@@ -249,21 +253,17 @@ TEST(DiskCache, ThreadsShareOneObject) {
   EXPECT_EQ(cache.stat().rejected, 0u);
 }
 
-TEST(DiskCache, AHitOfAKernelsSizeIsQuick) {
+/// One read into memory of the entry's size. The time is kiln_micro's DiskCacheHit.
+TEST(DiskCache, AHitCopiesItsEntryOnce) {
+  KILN_NEEDS_COUNTED_ALLOCATIONS();
   const TemporaryDirectory tmp;
   DiskCache cache({Mode::ReadWrite, tmp / "kiln"});
-  cache.put("key", std::string(16 << 10, 'x'));
-  double best = 1e9;
-  for (int i = 0; i < 200; ++i) {
-    const auto start = std::chrono::steady_clock::now();
-    const auto got = cache.get("key");
-    best = std::min(
-        best, std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count());
-    ASSERT_TRUE(got);
+  constexpr std::uint64_t kBytes = 16 << 10;
+  cache.put("key", std::string(kBytes, 'x'));
+  for (int i = 0; i < 3; ++i) {
+    const testing::Allocated memory = testing::allocated_in([&] { EXPECT_TRUE(cache.get("key")); });
+    EXPECT_LT(memory.bytes, kBytes + 4096);
   }
-  RecordProperty("microseconds", std::to_string(best));
-  std::printf("a hit of 16 KiB: %.1f us\n", best);
-  EXPECT_LT(best, 1000.0);  // a machine under load or a sanitizer; 50 us is the aim
 }
 
 }  // namespace

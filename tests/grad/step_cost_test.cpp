@@ -6,10 +6,10 @@
 #include <kiln/optim.h>
 #include <kiln/report.h>
 
+#include "allocated_bytes.h"
 #include "counted.h"
 #include "engine/plan.h"
 #include "plan/fuse.h"
-#include "thread_seconds.h"
 
 #include <gtest/gtest.h>
 
@@ -165,34 +165,35 @@ TEST(StepCost, CheckpointsRunTheirFunctionAgain) {
   EXPECT_GE(products(16, 4), 16 + 31 + 12 - 3);
 }
 
-/// A step of 300 layers, eleven operations each, is planned in less than a second. (Other work may slow a try
-/// down.)
-TEST(StepCost, ADeepStepIsPlannedInASecond) {
-  double least = 1e9;
-  for (int attempt = 0; attempt < 5 && least >= 1; ++attempt) {
-    const std::int64_t width = 32 + 16 * attempt;  // another plan
-    const Tensor x = drawn(1, {16, width});
-    const Tensors weights(300, (drawn(2, {width, width}) * 0.1f).eval());
-    const auto loss = [&](const Tensors& w) {
-      Tensor h = x;
-      for (const Tensor& each : w) h = h + nn::layer_norm(tanh(matmul(h, each)));
-      return mean(square(h));
-    };
-    const Statistics before = statistics();
-    auto [value, gradient] = value_and_grad(loss, weights);
-    gradient.push_back(value);
-    eval(gradient);
-    const Statistics after = statistics();
-    EXPECT_EQ(after.plan_misses - before.plan_misses, 1u);
-    least = std::min(least, static_cast<double>(after.plan_ns - before.plan_ns) * 1e-9);
-  }
-  EXPECT_LT(least, 1);
+/// Bytes a layer that planning asks for, of a step of so many layers of eleven operations each.
+double planned_in(std::size_t layers, std::int64_t width) {
+  const Tensor x = drawn(1, {16, width});
+  const Tensors weights(layers, (drawn(2, {width, width}) * 0.1f).eval());
+  const auto loss = [&](const Tensors& w) {
+    Tensor h = x;
+    for (const Tensor& each : w) h = h + nn::layer_norm(tanh(matmul(h, each)));
+    return mean(square(h));
+  };
+  auto [value, gradient] = value_and_grad(loss, weights);
+  gradient.push_back(value);
+  const Statistics before = statistics();
+  const testing::Allocated memory = testing::allocated_in([&] { eval(gradient); });
+  EXPECT_EQ(statistics().plan_misses - before.plan_misses, 1u);
+  return static_cast<double>(memory.bytes) / static_cast<double>(layers);
 }
 
-/// Seconds in which the regions of a step with AdamW of so many residual blocks with a norm are found.
+/// A deep step is one plan, and its work grows with its depth.
+TEST(StepCost, ADeepStepIsPlannedInLinearTime) {
+  KILN_NEEDS_COUNTED_ALLOCATIONS();
+  for (const std::size_t layers : {75, 300}) planned_in(layers, 32);  // kernels are compiled
+  const double few = planned_in(75, 48), many = planned_in(300, 48);
+  std::printf("plan: %.0f bytes a layer of 75, %.0f of 300\n", few, many);
+  EXPECT_LT(many, 1.5 * few);  // 4 times as many where all of it is quadratic
+}
+
+/// Bytes a block that are asked for while the regions of a step with AdamW of so many residual blocks with a
+/// norm are found.
 double fused_in(int blocks) {
-  static double best;
-  best = 1e9;
   constexpr std::int64_t kWidth = 16;
   const Tensor x = drawn(1, {8, kWidth}), w = (drawn(2, {kWidth, kWidth}) * 0.1f).eval();
   Tensors p;
@@ -208,24 +209,25 @@ double fused_in(int blocks) {
   tree_eval(state);
   const auto [value, gradient] = value_and_grad(loss, p);
   optim::adamw(p, gradient, state);
+  static std::uint64_t bytes;
+  bytes = 0;
   engine::set_graph_hook([](const ir::Graph& graph) {
-    for (int run = 0; run < 2; ++run) {
-      const double start = testing::thread_seconds();
-      EXPECT_GT(plan::fuse(graph, engine::planning_target()).regions.size(), 40u);
-      best = std::min(best, testing::thread_seconds() - start);
-    }
+    const testing::Allocated memory = testing::allocated_in(
+        [&] { EXPECT_GT(plan::fuse(graph, engine::planning_target()).regions.size(), 40u); });
+    bytes = std::max(bytes, memory.bytes);
   });
   tree_eval(p, state, value);
   engine::set_graph_hook(nullptr);
-  return best;
+  return static_cast<double>(bytes) / blocks;
 }
 
 /// Values of pairs of rows are looked for around each product; what is found and given up again is looked at
 /// together.
 TEST(StepCost, RegionsOfADeepStepAreFoundInLinearTime) {
-  const double few = fused_in(40) * 1e6 / 40, many = fused_in(320) * 1e6 / 320;
-  std::printf("fuse: %.0f us a block of 40, %.0f of 320\n", few, many);
-  EXPECT_LT(many, 3 * few);  // what is quadratic takes 8 times as long
+  KILN_NEEDS_COUNTED_ALLOCATIONS();
+  const double few = fused_in(40), many = fused_in(320);
+  std::printf("fuse: %.0f bytes a block of 40, %.0f of 320\n", few, many);
+  EXPECT_LT(many, 4 * few);  // 12 times as many with a look at all nodes for each product
 }
 
 /// Puts a configuration back.

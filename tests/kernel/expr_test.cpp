@@ -1,11 +1,11 @@
 #include "kernel/expr.h"
 
+#include "allocated_bytes.h"
 #include "kernel/eval.h"
 
 #include <gtest/gtest.h>
 
 #include <bit>
-#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -77,20 +77,22 @@ TEST(ExprPool, KeepsIdsWhileGrowingAndOrdersOperandsFirst) {
   }
 }
 
-TEST(ExprPool, InternsInTensOfNanoseconds) {
-  using Clock = std::chrono::steady_clock;
+/// The time is kiln_micro's InternExpressions.
+TEST(ExprPool, ReturnsWhatIsThereWithoutAllocating) {
+  KILN_NEEDS_COUNTED_ALLOCATIONS();
   ExprPool pool;
   const E x = slot(pool, DType::Float32, 0);
-  constexpr int kRounds = 200, kNodes = 500;
-  const auto start = Clock::now();
-  for (int round = 0; round < kRounds; ++round) {
+  const auto intern_chain = [&] {
     ExprNode node{Prim::Neg, DType::Float32, x.id};
-    for (int i = 0; i < kNodes; ++i) node.a = pool.intern(node);
-  }
-  const double ns =
-      std::chrono::duration<double, std::nano>(Clock::now() - start).count() / (kRounds * kNodes);
-  RecordProperty("ns_per_intern", std::to_string(ns));
-  EXPECT_LT(ns, 500) << "an order of magnitude over an optimised build on an idle machine";
+    for (int i = 0; i < 500; ++i) node.a = pool.intern(node);
+  };
+  intern_chain();
+  const ExprId size = pool.size();
+  const testing::Allocated again = testing::allocated_in([&] {
+    for (int round = 0; round < 20; ++round) intern_chain();
+  });
+  EXPECT_EQ(again.calls, 0u);
+  EXPECT_EQ(pool.size(), size);
 }
 
 TEST(ExprFold, FoldsConstantsExactlyAndNothingElse) {

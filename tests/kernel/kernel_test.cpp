@@ -1,11 +1,10 @@
 #include "kernel/kernel.h"
 #include "kernel/canonical.h"
 
+#include "allocated_bytes.h"
 #include "support/check.h"
 
 #include <gtest/gtest.h>
-
-#include <chrono>
 
 namespace kiln::kernel {
 namespace {
@@ -256,24 +255,22 @@ TEST(KernelVerify, RefusesACustomMonoidThatMakesNoSense) {
   EXPECT_TRUE(refused([](Kernel& k) { k.body[1].value = leaf(k, Prim::Later, DType::Int64, 0).id; }));
 }
 
-TEST(KernelHash, IsFast) {
-  Kernel k = centred_rows();
-  const std::uint32_t l = 2;
-  E x = leaf(k, Prim::Slot, DType::Float32, 0);
-  for (int i = 0; i < 100; ++i) x = x * (x + static_cast<double>(i));
-  k.loops[l].body[0].value = x.id;
-  double best = 1e9;
-  Hash128 keep;
-  for (int run = 0; run < 200; ++run) {
-    const auto start = std::chrono::steady_clock::now();
-    const Hash128 h = hash(k);
-    keep.lo ^= h.lo;
-    best = std::min(
-        best, std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count());
-  }
-  RecordProperty("microseconds", std::to_string(best));
-  std::printf("hash of %u expressions: %.2f us (%d)\n", k.pool.size(), best, static_cast<int>(keep.lo & 1));
-  EXPECT_LT(best, 50);  // a bound for any machine; about 2 us where it was written
+/// Lists of a kernel's size, however many expressions there are. The time is kiln_micro's HashKernel.
+TEST(KernelHash, AllocatesAFewLists) {
+  KILN_NEEDS_COUNTED_ALLOCATIONS();
+  const auto allocated = [](int operations) {
+    Kernel k = centred_rows();
+    E x = leaf(k, Prim::Slot, DType::Float32, 0);
+    for (int i = 0; i < operations; ++i) x = x * (x + static_cast<double>(i));
+    k.loops[2].body[0].value = x.id;
+    const testing::Allocated memory = testing::allocated_in([&] { (void)hash(k); });
+    std::printf("hash of %u expressions: %llu allocations, %llu bytes\n", k.pool.size(),
+                static_cast<unsigned long long>(memory.calls), static_cast<unsigned long long>(memory.bytes));
+    EXPECT_LE(memory.bytes, 64u * k.pool.size());
+    return memory.calls;
+  };
+  const std::uint64_t few = allocated(100);
+  EXPECT_LE(allocated(1000), few + 4);  // of a list that doubles
 }
 
 TEST(KernelVerify, AcceptsAWellFormedKernel) { EXPECT_NO_THROW(verify(centred_rows())); }

@@ -1,11 +1,11 @@
 // Which programs become how many kernels.
 #include "plan/fuse.h"
 
+#include "allocated_bytes.h"
 #include "cache/kernel_cache.h"
 #include "counted.h"
 #include "engine/plan.h"
 #include "ir/graph_builder.h"
-#include "thread_seconds.h"
 
 #include <gtest/gtest.h>
 
@@ -358,21 +358,18 @@ ir::GraphBuilder deep_network(int layers) {
 }
 
 TEST(Fuse, PlansDeepNetworksInLinearTime) {
-  double of_a_layer[2];
-  int at = 0;
-  for (const int layers : {80, 400}) {  // from 60 on walks end at their bound
+  KILN_NEEDS_COUNTED_ALLOCATIONS();
+  const auto of_a_layer = [](int layers) {
     const ir::Graph graph = deep_network(layers).graph;
-    double best = 1e9;
-    for (int run = 0; run < 2; ++run) {
-      const double start = testing::thread_seconds();
+    const testing::Allocated memory = testing::allocated_in([&] {
       EXPECT_GT(plan::fuse(graph, engine::planning_target()).regions.size(),
                 static_cast<std::size_t>(layers));
-      best = std::min(best, (testing::thread_seconds() - start) * 1e6 / layers);
-    }
-    of_a_layer[at++] = best;
-  }
-  std::printf("fuse: %.0f us a layer of 80, %.0f of 400\n", of_a_layer[0], of_a_layer[1]);
-  EXPECT_LT(of_a_layer[1], 3 * of_a_layer[0]);  // what is quadratic takes 5 times as long
+    });
+    return static_cast<double>(memory.bytes) / layers;
+  };
+  const double few = of_a_layer(80), many = of_a_layer(400);  // from 60 on walks end at their bound
+  std::printf("fuse: %.0f bytes a layer of 80, %.0f of 400\n", few, many);
+  EXPECT_LT(many, 1.5 * few);  // 5 times as many where all of it is quadratic
 }
 
 }  // namespace

@@ -2,7 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include <chrono>
 #include <string>
 
 namespace kiln {
@@ -24,15 +23,14 @@ TEST(Pattern, RefusesWhatHasNoBound) {
     EXPECT_EQ(Pattern(good).error(), "") << good;
 }
 
-TEST(Pattern, IsFastOnWhatBacktrackersNeverFinish) {
-  const auto start = std::chrono::steady_clock::now();
+/// One that backtracks takes for ever, which ctest's limit ends.
+TEST(Pattern, FinishesWhereBacktrackersDoNot) {
   const std::string name = std::string(2000, 'a') + "!";
   for (const char* slow : {"(a+)+$", "(a*)*b", "(a|aa)+$", "(a|a?)+b", "((a+)+)+$", "(.*a){12}b",
                            "(a?){12}a{12}b", "^(([a-z])+.)+[A-Z]([a-z])+$"}) {
     EXPECT_EQ(Pattern(slow).error(), "") << slow;
     EXPECT_FALSE(Pattern(slow).matches(name)) << slow;
   }
-  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));
 }
 
 }  // namespace

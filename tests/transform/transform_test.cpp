@@ -1,8 +1,7 @@
 #include "transform/transform.h"
 
+#include "allocated_bytes.h"
 #include "transform/transformed.h"
-
-#include <chrono>
 
 namespace kiln::transform {
 namespace {
@@ -78,23 +77,17 @@ GraphBuilder long_trace(NodeId n) {
 }
 
 TEST(Transform, TakesLinearTime) {
-  double per_node[2];
-  int at = 0;
-  for (NodeId n : {10u, 10000u}) {
-    double best = 1e9;
-    for (int run = 0; run < 20; ++run) {
-      GraphBuilder b = long_trace(n);
-      const NodeId nodes = b.graph.size();
-      const auto start = std::chrono::steady_clock::now();
-      const Transformed t = transform(std::move(b.graph));
-      const std::chrono::duration<double, std::micro> took = std::chrono::steady_clock::now() - start;
-      best = std::min(best, took.count() / nodes);
-      EXPECT_LT(t.graph.size(), nodes);
-    }
-    per_node[at++] = best;
-  }
-  std::printf("transform: %.3f us a node of 10, %.3f of 10,000\n", per_node[0], per_node[1]);
-  EXPECT_LT(per_node[1], 5);  // a bound for any machine and build; 0.03 us where it was written
+  KILN_NEEDS_COUNTED_ALLOCATIONS();
+  const auto of_a_node = [](NodeId n) {
+    GraphBuilder b = long_trace(n);
+    const NodeId nodes = b.graph.size();
+    const testing::Allocated memory =
+        testing::allocated_in([&] { EXPECT_LT(transform(std::move(b.graph)).graph.size(), nodes); });
+    return static_cast<double>(memory.bytes) / nodes;
+  };
+  const double few = of_a_node(100), many = of_a_node(10000);
+  std::printf("transform: %.0f bytes a node of 100, %.0f of 10,000\n", few, many);
+  EXPECT_LT(many, 1.5 * few);
 }
 
 }  // namespace
