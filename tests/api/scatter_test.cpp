@@ -369,6 +369,51 @@ TEST(Scatter, ManyValuesIntoFewElements) {
     }
 }
 
+/// Many floats are added to few elements in parts, as many whatever the number of threads.
+TEST(Scatter, ManyFloatsIntoFewElements) {
+  KILN_NEEDS_CPU();
+  const Config before = config();
+  const auto with = [&](int threads, bool deterministic, const auto& f) {
+    Config c = before;
+    c.num_threads = threads;
+    c.deterministic = deterministic;
+    configure(c);
+    const std::vector<float> out = f().astype(DType::Float32).template to_vector<float>();
+    configure(before);
+    return out;
+  };
+  for (const DType dtype : {DType::Float32, DType::Float64, DType::Float16, DType::BFloat16})
+    for (const std::int64_t width : {1, 2, 7, 33}) {
+      const std::int64_t count = 300007 / width;
+      const Tensor rows =
+          (((arange(count, DType::Int32) * 40503) >> 5) % 61 - 2).eval();  // -1 … -2, and beyond
+      const Tensor whole =
+          (arange(count * width, DType::Int32) % 3 - 1).astype(dtype).reshape({count, width}).eval();
+      const Tensor any =
+          sin(arange(count * width, DType::Float32)).astype(dtype).reshape({count, width}).eval();
+      const auto into = [&](const Tensor& values) {
+        return [&] {
+          return scatter_add(full({50, width}, -0.0, dtype), where(rows == 20, 1000, rows), values);
+        };
+      };
+      std::vector<float> exact;
+      {
+        const testing::ModeScope scope(Mode::Interpret);
+        exact = into(whole)().astype(DType::Float32).to_vector<float>();
+      }
+      const std::string name_of = cat(name(dtype), " rows of ", width);
+      const std::vector<float> of_one = with(1, false, into(any)), in_turn = with(1, true, into(any));
+      for (const int threads : {1, 2, 5}) {
+        EXPECT_EQ(with(threads, false, into(whole)), exact) << name_of << ", " << threads << " threads";
+        EXPECT_EQ(with(threads, false, into(any)), of_one) << name_of << ", " << threads << " threads";
+        EXPECT_EQ(with(threads, true, into(any)), in_turn) << name_of << ", " << threads << " threads";
+      }
+      EXPECT_TRUE(std::signbit(of_one[static_cast<std::size_t>(20 * width)]))
+          << name_of;  // no value meets it
+      if (dtype == DType::Float32) EXPECT_NE(of_one, in_turn) << name_of;
+    }
+}
+
 /// Rows of halves are widened many at a time: every width around those numbers, every half value.
 TEST(Scatter, RowsOfHalvesOfEveryWidth) {
   KILN_NEEDS_CPU();  // on a GPU values meet in any order

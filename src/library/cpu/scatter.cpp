@@ -4,6 +4,7 @@
 #include "library/cpu/scatter_count.h"
 #include "library/cpu/scatter_lists.h"
 #include "library/cpu/scatter_runs.h"
+#include "library/cpu/scatter_writer.h"
 
 #include <algorithm>
 #include <limits>
@@ -12,10 +13,8 @@
 namespace kiln::cpu {
 namespace {
 
-constexpr std::int64_t kTableBytes = 512 << 10;  // of a thread's table: within the second cache
-constexpr std::int64_t kWidenedTogether = 32;    // elements of a run of halves that is widened with the list
-constexpr std::int64_t kFewRows = 16;            // of which stores are still under way when one comes again
-constexpr std::int64_t kValuesAnElement = 4;     // from which tables are worth clearing and combining
+constexpr std::int64_t kValuesAnElement = 4;  // from which tables are worth clearing and combining
+constexpr std::int64_t kFewestSums = 4, kMostSums = 16, kValuesASum = 32;  // see sum_tables
 
 bool widens(const Scatter& call) {
   return is_half(call.dtype) && (call.how == Combine::Add || call.how == Combine::Multiply);
@@ -125,128 +124,6 @@ void copy(const Array& from_array, A* dst) {
                });
 }
 
-/// Whether runs ask for the elements that later values meet: these would not be in the second cache.
-bool fetches_ahead(const Scatter& call, std::int64_t element_bytes) {
-  return call.choices.decide(count_of(call.x) * element_bytes > kTableBytes, FusionVariant::FarFetches,
-                             FusionVariant::NoFetches);
-}
-
-/// The part of a write that one thread makes: values of one outer position, elements [from, to) of runs at
-/// positions [low, high).
-template <Combine How, class A, class T>
-struct Writer {
-  const Scatter& call;
-  const Array& where;             // the positions under repetition
-  const std::int64_t* positions;  // not where runs with one index each lie side by side: see list_runs
-  const Cut& cut;
-  const Resolved& resolved;
-  AddRows<A, T> add;  // or null
-  A* out;             // of the outer position
-  std::int64_t value_base, where_base, index_base;
-  std::int64_t low, high, from, to;
-
-  int axis() const { return call.axis; }
-  int last() const { return call.x.rank - 1; }
-  std::int64_t line() const { return cut.rows * cut.run; }
-  std::int64_t step() const { return last() > axis() ? call.values.strides[last()] : 0; }
-  std::int64_t value_at(std::int64_t k, std::int64_t r) const {
-    const std::int64_t v = value_base + k * call.values.strides[axis()];
-    return cut.rows > 1 ? v + offset_of(call.values, axis() + 1, last(), r) : v;
-  }
-  std::int64_t where_at(std::int64_t k, std::int64_t r) const {
-    const std::int64_t w = where_base + k * where.strides[axis()];
-    return cut.rows > 1 ? w + offset_of(where, axis() + 1, last(), r) : w;
-  }
-
-  /// Lists the runs of `count` pieces from `first` on that this writer owns; returns their number. Elements
-  /// are counted from those at `low`, values from the first piece's.
-  std::int64_t list_runs(std::int64_t first, std::int64_t count, std::int32_t* elements,
-                         std::int32_t* starts) const {
-    if (cut.rows == 1)
-      return resolved.list(index_base + first * call.indices.strides[axis()], count,
-                           {low, high, line(), call.values.strides[axis()]}, elements, starts);
-    const std::int64_t rows = cut.rows, pitch = line(), base = value_at(first / rows, first % rows);
-    std::int64_t found = 0;
-    for (std::int64_t i = first; i < first + count; ++i) {
-      const std::int64_t k = i / rows, r = i - k * rows, p = positions[where_at(k, r)];
-      elements[found] = static_cast<std::int32_t>((p - low) * pitch + r * cut.run);
-      starts[found] = static_cast<std::int32_t>(value_at(k, r) - base);
-      found += static_cast<std::int64_t>(p >= low) & static_cast<std::int64_t>(p < high);
-    }
-    return found;
-  }
-
-  /// Whether 32 bits hold what list_runs() finds.
-  bool fits_lists() const {
-    bool fits = fits_list(high - low, line());
-    for (int a = axis(); a < call.values.rank; ++a) {  // offsets are sums of one for each axis
-      const std::int64_t n = call.values.dims[a];
-      fits = fits && fits_list(kMaxRank * (a == axis() ? std::min(kListed, n) : n), call.values.strides[a]);
-    }
-    return fits;
-  }
-
-  /// One index for a whole run.
-  void write_runs() const {
-    if (!fits_lists()) return write_far_runs();
-    const std::int64_t pieces = call.values.dims[axis()] * cut.rows, n = to - from;
-    std::int32_t elements[kListed], starts[kListed];
-    A* const own = out + low * line() + from;
-    const bool cached = !fetches_ahead(call, sizeof(A)), few = (high - low) * cut.rows < kFewRows;
-    const bool widens = kHalf<T> && !std::is_same_v<A, T> && !add &&
-                        !(How == Combine::Add && kAddsInRegisters<A, T> && n >= kFewestWidened) &&
-                        cut.rows == 1 && n <= kWidenedTogether && n == cut.run &&
-                        call.values.strides[axis()] == n && (step() == 1 || n == 1);
-    for (std::int64_t first = 0; first < pieces; first += kListed) {
-      const std::int64_t here = std::min(kListed, pieces - first);
-      const RowList list{elements, starts, list_runs(first, here, elements, starts), few};
-      const auto* const values = static_cast<const T*>(call.values.data) +
-                                 value_at(first / cut.rows, first % cut.rows) + from * step();
-      if constexpr (kHalf<T> && !std::is_same_v<A, T>) {
-        if (widens) {
-          A wide[kListed * kWidenedTogether];
-          convert(values, wide, here * n);
-          meet_all<How, A, A>(list, own, wide, 1, n, cached, nullptr);
-          continue;
-        }
-      }
-      meet_all<How, A, T>(list, own, values, step(), n, cached, add);
-    }
-  }
-
-  /// The same, of runs too far apart for a list: a table of gigabytes, or values in one.
-  void write_far_runs() const {
-    constexpr std::int32_t kHere = 0;
-    for (std::int64_t k = 0; k < call.values.dims[axis()]; ++k)
-      for (std::int64_t r = 0; r < cut.rows; ++r) {
-        std::int64_t p = 0;
-        if (cut.rows == 1)
-          resolved.positions(index_base + k * call.indices.strides[axis()], 1, &p);
-        else
-          p = positions[where_at(k, r)];
-        if (p < low || p >= high) continue;
-        const auto* const values = static_cast<const T*>(call.values.data) + value_at(k, r) + from * step();
-        meet_all<How, A, T>({&kHere, &kHere, 1}, out + p * line() + r * cut.run + from, values, step(),
-                            to - from, true, add);
-      }
-  }
-
-  /// An index for each element.
-  void write_elements() const {
-    const auto* const values = static_cast<const T*>(call.values.data);
-    for (std::int64_t k = 0; k < call.values.dims[axis()]; ++k)
-      for (std::int64_t r = 0; r < cut.rows; ++r) {
-        const T* const value = values + value_at(k, r);
-        const std::int64_t* const position = positions + where_at(k, r);
-        A* const row = out + r * cut.run;
-        for (std::int64_t i = from; i < to; ++i) {
-          const std::int64_t p = position[i * where.strides[last()]];
-          if (p >= low && p < high) meet<How>(row[p * line() + i], value[i * step()]);
-        }
-      }
-  }
-};
-
 /// Whether every outer position has the same indices, one for each element.
 bool shares_indices(const Scatter& call, const Array& where) {
   const bool same =
@@ -331,6 +208,54 @@ void write(const Scatter& call, const Array& where, const std::int64_t* position
                                      cut.run * (part + 1) / cut.parts};
       last == axis || spread.strides[last] == 0 ? writer.write_runs() : writer.write_elements();
     }
+  });
+}
+
+/// In how many parts of the values floats are added up, each in a table of its own; 1: all are added to the
+/// elements in turn. Threads that share one table in ranges read all indices each, so that short rows take
+/// them nearly as long as one thread. Sizes alone decide the number, and with it the bits of a sum.
+std::int64_t sum_tables(const Scatter& call, const Array& where) {
+  const Cut cut(call);
+  const std::int64_t elements = count_of(call.x), values = count_of(call.values);
+  const std::int64_t element_bytes = widens(call) ? sizeof(float) : size_of(call.dtype);
+  if (!is_float(call.dtype) || call.how != Combine::Add || call.ordered || elements == 0) return 1;
+  if (cut.outer != 1 || wants_positions(call, where) || cut.run * size_of(call.dtype) >= kPartBytes) return 1;
+  if (values <= kParallelAbove || elements * element_bytes > kTableBytes) return 1;
+  const std::int64_t tables = std::min(kMostSums, values / (kValuesASum * elements));
+  return tables < kFewestSums ? 1 : tables;
+}
+
+/// Elements from one table of sums to the next, in lines of their own.
+std::int64_t sum_pitch(const Scatter& call) { return (count_of(call.x) + 63) / 64 * 64; }
+
+/// out += the values at their places, by so many tables; the first is `out`.
+template <class A, class T>
+void add_in_tables(const Scatter& call, const Array& where, std::int64_t tables, A* out, A* memory) {
+  Cut cut(call);
+  cut.parts = cut.ranges = 1;
+  const Resolved resolved(call);
+  const int axis = call.axis;
+  const std::int64_t count = call.values.dims[axis], elements = count_of(call.x);
+  const auto table = [&](std::int64_t t) { return t == 0 ? out : memory + (t - 1) * sum_pitch(call); };
+  parallel_for(tables, call.one_thread ? tables : 1, [&](std::int64_t begin, std::int64_t end, int) {
+    for (std::int64_t t = begin; t < end; ++t) {
+      if (t > 0) std::fill_n(table(t), elements, static_cast<A>(-0.0));  // which changes no zero's sign
+      const std::int64_t first = count * t / tables;
+      Scatter part = call;
+      part.values.dims[axis] = count * (t + 1) / tables - first;
+      const Writer<Combine::Add, A, T> writer{part,     where,
+                                              nullptr,  cut,
+                                              resolved, add_rows<A, T>(),
+                                              table(t), first * call.values.strides[axis],
+                                              0,        first * call.indices.strides[axis],
+                                              0,        call.x.dims[axis],
+                                              0,        cut.run};
+      writer.write_runs();
+    }
+  });
+  parallel_for(elements, kParallelAbove, [&](std::int64_t begin, std::int64_t end, int) {
+    for (std::int64_t t = 1; t < tables; ++t)
+      for (std::int64_t i = begin; i < end; ++i) out[i] += table(t)[i];
   });
 }
 
@@ -469,6 +394,27 @@ std::size_t positions_bytes(const Scatter& call) {
   return aligned(static_cast<std::size_t>(count_of(where)) * sizeof(std::int64_t));
 }
 
+template <class T>
+void narrow_all(const float* from, std::int64_t n, T* to) {
+  parallel_for(n, kParallelAbove, [&](std::int64_t begin, std::int64_t end, int) {
+    convert(from + begin, to + begin, end - begin);
+  });
+}
+
+template <class T>
+void run_in_tables(const Scatter& call, const Array& where, std::int64_t tables, std::byte* workspace) {
+  auto* const out = static_cast<T*>(call.out);
+  if constexpr (kHalf<T>) {
+    auto* const wide = reinterpret_cast<float*>(workspace);
+    copy<float, T>(call.x, wide);
+    add_in_tables<float, T>(call, where, tables, wide, wide + sum_pitch(call));
+    narrow_all(wide, count_of(call.x), out);
+  } else {
+    copy<T, T>(call.x, out);
+    add_in_tables<T, T>(call, where, tables, out, reinterpret_cast<T*>(workspace));
+  }
+}
+
 template <Combine How, class T>
 void run(const Scatter& call, std::byte* workspace) {
   auto* const out = static_cast<T*>(call.out);
@@ -477,19 +423,20 @@ void run(const Scatter& call, std::byte* workspace) {
       copy<T, T>(call.x, out);
       return write_tables<How, T>(call, workspace, out);
     }
+  const Array where = distinct(call.indices);
+  if constexpr (is_float(dtype_of<T>) && How == Combine::Add)
+    if (const std::int64_t tables = sum_tables(call, where); tables > 1)
+      return run_in_tables<T>(call, where, tables, workspace);
   if constexpr (is_float(dtype_of<T>) && (How == Combine::Add || How == Combine::Multiply))
     if (in_lists(call) && !touches_few(call))
       return write_lists<How, std::conditional_t<kHalf<T>, float, T>, T>(call, workspace);
-  const Array where = distinct(call.indices);
   auto* const positions = reinterpret_cast<std::int64_t*>(workspace);
   if (wants_positions(call, where)) resolve(call, where, positions);
   if constexpr (kHalf<T> && (How == Combine::Add || How == Combine::Multiply)) {
     auto* const wide = reinterpret_cast<float*>(workspace + positions_bytes(call));
     copy<float, T>(call.x, wide);
     write<How, float, T>(call, where, positions, wide);
-    parallel_for(count_of(call.x), kParallelAbove, [&](std::int64_t begin, std::int64_t end, int) {
-      convert(wide + begin, out + begin, end - begin);
-    });
+    narrow_all(wide, count_of(call.x), out);
   } else {
     copy<T, T>(call.x, out);
     write<How, T, T>(call, where, positions, out);
@@ -501,6 +448,9 @@ void run(const Scatter& call, std::byte* workspace) {
 std::size_t scatter_workspace_bytes(const Scatter& whole) {
   const Scatter call = collapsed(whole);
   if (in_tables(call)) return static_cast<std::size_t>(Cut(call).ranges) * table_bytes(call);
+  if (const std::int64_t tables = sum_tables(call, distinct(call.indices)); tables > 1)
+    return static_cast<std::size_t>((widens(call) ? tables : tables - 1) * sum_pitch(call)) *
+           static_cast<std::size_t>(widens(call) ? sizeof(float) : size_of(call.dtype));
   if (in_lists(call)) return ValueLists::bytes(call, Cut(call));
   return positions_bytes(call) +
          (widens(call) ? static_cast<std::size_t>(count_of(call.x)) * sizeof(float) : 0);
@@ -519,7 +469,8 @@ library::Variants scatter_choices(Scatter whole) {
   const Scatter call = collapsed(whole);
   if (in_tables(call)) {
     if (counts(call)) (void)CountTables(count_of(call.x), size_of(call.dtype), call.choices);
-  } else if (!in_lists(call) && by_runs(call, distinct(call.indices))) {
+  } else if (sum_tables(call, distinct(call.indices)) > 1 ||
+             (!in_lists(call) && by_runs(call, distinct(call.indices)))) {
     (void)fetches_ahead(call, widens(call) ? sizeof(float) : size_of(call.dtype));
   }
   return out;

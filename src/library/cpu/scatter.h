@@ -2,7 +2,9 @@
 //
 // Lines along the axis do not meet: threads share out lines, and where these are few also ranges of the axis,
 // in which case each reads all indices. So every element meets its values in row-major order, whatever the
-// number of threads.
+// number of threads. The exception are floats that are added to few elements: parts of the values, as many as
+// sizes alone decide, have sums of their own, which are added in order (not in the strict and the
+// deterministic mode).
 #pragma once
 
 #include "library/library.h"
