@@ -1,4 +1,4 @@
-// Terminates: one walk in topological order; a product becomes itself and at most five nodes around it.
+// Terminates: one walk in topological order; a product becomes itself and at most seven nodes around it.
 #include "transform/pad_products.h"
 
 #include "ir/builder.h"
@@ -14,6 +14,7 @@ namespace {
 constexpr std::int64_t kSlowTile = 128, kFastTile = 64;  // columns that a library's tiles fill up to
 constexpr std::int64_t kLeast = 16;                      // rows and columns: fewer are no tile's
 constexpr double kMargin = 1.2;                          // what padding must bring at least
+constexpr double kByElements = 3;  // times that memory takes where a library moves single elements
 
 std::int64_t round_up(std::int64_t n, std::int64_t unit) { return (n + unit - 1) / unit * unit; }
 
@@ -87,7 +88,7 @@ class Padder {
       return copy == Copy::None ? 0 : costs_.launch_ns + costs_.moved_ns(2 * bytes_of(g_[in].numel));
     };
     const double moved = costs_.moved_ns(bytes_of(g_[x].numel + g_[y].numel + n.numel)),
-                 slow = std::max(flops(kSlowTile) / costs_.slow_per_ns, moved),
+                 slow = std::max(flops(kSlowTile) / costs_.slow_per_ns, kByElements * moved),
                  made = std::max(flops(kFastTile) / costs_.fast_per_ns, moved);
     return kMargin * (made + copied(x, f.x) + copied(y, f.y)) < slow;
   }
@@ -104,7 +105,8 @@ class Padder {
         step(static_cast<std::size_t>(rank), 1);
     const NodeId zero =
         add_.add(Op::constant, {}, ir::Constant{0}, {.dtype = g_[x].dtype, .dims = ir::Dims()});
-    return add_.add(Op::pad, {x, zero}, ir::Box(first, step), {.dims = g_.keep(dims)});
+    x = add_.add(Op::pad, {x, zero}, ir::Box(first, step), {.dims = g_.keep(dims)});
+    return add_.add(Op::arrange, {x});  // as it is: nobody takes the zeros for those around an image
   }
 
   NodeId padded(const GraphNode& n) {
