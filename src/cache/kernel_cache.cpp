@@ -29,7 +29,7 @@ namespace {
 
 struct Slot {
   std::shared_ptr<const CachedKernel> kernel;  // null while being made
-  Hash128 text;                                // KILN_CHECK=key: hash of the source it was made from
+  Hash128 text;                                // KILN_CHECK=key: fingerprint of what it was made from
   bool failed = false;
 };
 
@@ -252,8 +252,8 @@ Made make(const Wanted& wanted) {
   return made;
 }
 
-Hash128 text_hash(const Wanted& w) {
-  return hash128(w.compiler->source({w.request.kernel, "k", w.request.instances, nullptr}));
+Hash128 fingerprint(const Wanted& w) {
+  return w.compiler->fingerprint({w.request.kernel, "k", w.request.instances, nullptr});
 }
 
 /// Finds or claims the slot of a key. Returns true when the caller must make the kernel.
@@ -294,7 +294,7 @@ void serve(KernelRequest& r) {
   const bool check = config().check_key;
   const Wanted wanted = wanted_of(r);
   if (!claim(wanted, slot)) {
-    if (check && slot->text != Hash128{} && slot->text != text_hash(wanted))
+    if (check && slot->text != Hash128{} && slot->text != fingerprint(wanted))
       throw WrongKernel(
           cat("[cache] kernel ", r.result->name, " was found for a kernel that emits other code"));
     return;
@@ -303,7 +303,7 @@ void serve(KernelRequest& r) {
   try {
     made = make(wanted);
     if (check && made.kernel->verdict != Verdict::Vm && wanted.compiler->available())
-      slot->text = text_hash(wanted);
+      slot->text = fingerprint(wanted);
   } catch (...) {
     forget(wanted, slot);
     throw;

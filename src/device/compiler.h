@@ -55,6 +55,8 @@ class Compiler {
 
   /// What a unit is compiled from: the generated text, even where a person edited it. CompileError.
   virtual std::string source(const Unit& unit) const = 0;
+  /// Units with one fingerprint have one source(). For KILN_CHECK=key, which takes it of every kernel.
+  virtual Hash128 fingerprint(const Unit& unit) const { return hash128(source(unit)); }
   /// How names of edited sources in KILN_OVERRIDE_DIR end; empty: there are none.
   virtual std::string_view edited_extension() const { return {}; }
   virtual std::span<const Stage> stages() const = 0;

@@ -9,6 +9,8 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -93,6 +95,32 @@ TEST(Marks, TextWithoutThemIsWhatIsCompiled) {
     if (!compiler->stages().empty()) {
       EXPECT_GT(kernels, 4u);
     }
+  }
+}
+
+/// KILN_CHECK=key compares these.
+TEST(Fingerprints, TellSourcesApart) {
+  for (const Device device : {Device::cpu(), Device::null()}) {
+    const auto compiler = device::at(device).compiler();
+    if (compiler->stages().empty()) continue;  // a build without compilers
+    const schedule::Target& target = engine::planning_target(device);
+    std::map<Hash128, std::string> sources;
+    std::set<std::string> all;
+    for (const GraphBuilder& b : programs()) {
+      const plan::Regions regions = plan::fuse(b.graph, target);
+      for (const plan::Region& r : regions.regions) {
+        if (r.kind != plan::Region::Kind::Fused) continue;
+        const lower::Lowered l = lower::lower(b.graph, regions, r, target);
+        const device::Unit unit{&l.kernel, "k", 1, nullptr};
+        const std::string source = compiler->source(unit);
+        const Hash128 print = compiler->fingerprint(unit);
+        EXPECT_EQ(print, compiler->fingerprint(unit));
+        all.insert(source);
+        EXPECT_EQ(sources.try_emplace(print, source).first->second, source);
+      }
+    }
+    EXPECT_GT(all.size(), 3u);
+    EXPECT_EQ(sources.size(), all.size());
   }
 }
 

@@ -43,6 +43,9 @@ class CpuCompiler final : public device::Compiler {
   std::string source(const device::Unit& unit) const override {
     return llvm_text(*unit.kernel, unit.symbol, target_, unit.marked);
   }
+  Hash128 fingerprint(const device::Unit& unit) const override {
+    return llvm_fingerprint(*unit.kernel, unit.symbol, target_);
+  }
   std::span<const device::Stage> stages() const override {
     static constexpr device::Stage kStages[] = {{"ll", ".ll"}, {"asm", ".s"}};
     return compiles() ? std::span<const device::Stage>(kStages) : std::span<const device::Stage>();

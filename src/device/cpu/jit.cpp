@@ -8,6 +8,7 @@
 #include "support/check.h"
 
 #include <llvm/AsmParser/Parser.h>
+#include <llvm/Bitcode/BitcodeWriter.h>
 #include <llvm/ExecutionEngine/Orc/ExecutionUtils.h>
 #include <llvm/ExecutionEngine/Orc/LLJIT.h>
 #include <llvm/IR/LegacyPassManager.h>
@@ -67,9 +68,8 @@ codegen::LlvmTarget llvm_target(const CpuTarget& t) {
   return {t.vector_bytes, t.avx512, t.fma, t.f16c, t.vector_math, t.avx512_bf16, t.avx512_vbmi};
 }
 
-std::unique_ptr<llvm::Module> build(const kernel::Kernel& kernel, const std::string& symbol,
-                                    const CpuTarget& target, llvm::LLVMContext& context,
-                                    bool marked = false) {
+std::unique_ptr<llvm::Module> emit(const kernel::Kernel& kernel, const std::string& symbol,
+                                   const CpuTarget& target, llvm::LLVMContext& context, bool marked = false) {
   auto module = codegen::emit_llvm(kernel, symbol, llvm_target(target), context, marked);
   llvm::TargetMachine& machine = machine_for(target);
   module->setTargetTriple(machine.getTargetTriple().str());
@@ -78,6 +78,14 @@ std::unique_ptr<llvm::Module> build(const kernel::Kernel& kernel, const std::str
     f.addFnAttr("target-cpu", target.llvm_cpu);
     f.addFnAttr("target-features", target.features);
   }
+  return module;
+}
+
+/// A module that LLVM has found no fault in.
+std::unique_ptr<llvm::Module> build(const kernel::Kernel& kernel, const std::string& symbol,
+                                    const CpuTarget& target, llvm::LLVMContext& context,
+                                    bool marked = false) {
+  auto module = emit(kernel, symbol, target, context, marked);
   std::string log;
   llvm::raw_string_ostream out(log);
   if (llvm::verifyModule(*module, &out)) {
@@ -125,6 +133,14 @@ std::vector<std::uint8_t> compile(const kernel::Kernel& kernel, const std::strin
   auto module = build(kernel, symbol, target, context);
   const auto bytes = generate(*module, target, llvm::CodeGenFileType::ObjectFile);
   return {bytes.begin(), bytes.end()};
+}
+
+Hash128 llvm_fingerprint(const kernel::Kernel& kernel, const std::string& symbol, const CpuTarget& target) {
+  llvm::LLVMContext context;
+  llvm::SmallVector<char, 0> bytes;
+  llvm::raw_svector_ostream out(bytes);
+  llvm::WriteBitcodeToFile(*emit(kernel, symbol, target, context), out);
+  return hash128(std::string_view(bytes.data(), bytes.size()));
 }
 
 std::string llvm_text(const kernel::Kernel& kernel, const std::string& symbol, const CpuTarget& target,

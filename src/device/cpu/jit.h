@@ -5,6 +5,7 @@
 #include "device/cpu/executable.h"
 #include "device/cpu/target.h"
 #include "kernel/kernel.h"
+#include "support/hash128.h"
 
 #include <cstdint>
 #include <string>
@@ -22,10 +23,12 @@ bool has_compiler();
 std::vector<std::uint8_t> compile(const kernel::Kernel& kernel, const std::string& symbol,
                                   const CpuTarget& target);
 
-/// Text forms, for dumps and for comparing what a cached kernel was made from.
+/// Text forms, for dumps.
 /// `marked`: with marks (kernel/marks.h).
 std::string llvm_text(const kernel::Kernel& kernel, const std::string& symbol, const CpuTarget& target,
                       bool marked = false);
+/// The hash of LLVM's bitcode for a kernel, which is written in a fraction of the time of text.
+Hash128 llvm_fingerprint(const kernel::Kernel& kernel, const std::string& symbol, const CpuTarget& target);
 std::string assembly_text(const kernel::Kernel& kernel, const std::string& symbol, const CpuTarget& target,
                           bool marked = false);
 

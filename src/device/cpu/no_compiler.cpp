@@ -14,6 +14,7 @@ namespace {
 
 bool has_compiler() { return false; }
 std::vector<std::uint8_t> compile(const kernel::Kernel&, const std::string&, const CpuTarget&) { none(); }
+Hash128 llvm_fingerprint(const kernel::Kernel&, const std::string&, const CpuTarget&) { none(); }
 std::string llvm_text(const kernel::Kernel&, const std::string&, const CpuTarget&, bool) { none(); }
 std::string assembly_text(const kernel::Kernel&, const std::string&, const CpuTarget&, bool) { none(); }
 MachineCode load(const std::vector<std::uint8_t>&, const std::string&) { none(); }
