@@ -164,11 +164,9 @@ KILN_ROWS void add_list(const RowList& list, A* elements, const T* values, std::
     }
     return;
   }
-  const std::int64_t length = N > 0 ? N : n;
-  for (std::int64_t j = 0; j < kFetchedAhead && j < list.count; ++j)
-    fetch_row(list, j, elements, values, length);
+  for (std::int64_t j = 0; j < kFetchedAhead && j < list.count; ++j) fetch_row(list, j, elements, values, n);
   for (std::int64_t j = 0; j < list.count; ++j) {
-    fetch_row(list, j + kFetchedAhead, elements, values, length);
+    fetch_row(list, j + kFetchedAhead, elements, values, n);
     add_row<N>(elements + list.elements[j], values + list.values[j], n, list.few);
   }
 }

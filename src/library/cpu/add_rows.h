@@ -30,12 +30,10 @@ template <class A, class T>
   const std::int64_t j = at < list.count ? at : list.count - 1;
   const auto* const row = reinterpret_cast<const char*>(elements + list.elements[j]);
   const auto* const from = reinterpret_cast<const char*>(values + list.values[j]);
-  const std::int64_t bytes = n * static_cast<std::int64_t>(sizeof(A));
   __builtin_prefetch(row, 1);
   __builtin_prefetch(from);
-  if (bytes > 64) __builtin_prefetch(row + 64, 1), __builtin_prefetch(from + 64);
-  // Of rows shorter than a line, the share that ends in the next one is worth an instruction in each.
-  if (bytes > 16 && bytes < 64 && bytes != 32) __builtin_prefetch(row + bytes - 1, 1);
+  if (n * static_cast<std::int64_t>(sizeof(A)) > 64)
+    __builtin_prefetch(row + 64, 1), __builtin_prefetch(from + 64);
 }
 
 }  // namespace kiln::cpu
