@@ -10,7 +10,7 @@ class GpuProducts : public testing::GpuSame {};
 
 /// Whole numbers, so that sums are exact in any order; products as large as a copy of an operand pays for.
 TEST_F(GpuProducts, OfHalvesWithAnyExtents) {
-  if (!cuda::computes()) GTEST_SKIP() << "kernels do not run on this driver";
+  if (!cuda::is_gpu()) GTEST_SKIP() << "the library runs on no fake";
   constexpr std::int64_t m = 1024;
   for (const DType type : {DType::BFloat16, DType::Float16}) {
     for (const auto& [k, n] : {std::pair{1024, 1025}, {1023, 1024}, {1001, 1003}}) {
@@ -32,7 +32,7 @@ TEST_F(GpuProducts, OfHalvesWithAnyExtents) {
 
 /// A result whose rows have zeros behind them in memory is read, changed and copied as any other.
 TEST_F(GpuProducts, ResultsOfOddColumnsAreTensorsAsOthers) {
-  if (!cuda::computes()) GTEST_SKIP() << "kernels do not run on this driver";
+  if (!cuda::is_gpu()) GTEST_SKIP() << "the library runs on no fake";
   same([] {
     const Tensor y =
         matmul(numbers({1024, 1024}, DType::BFloat16), numbers({1024, 1025}, DType::BFloat16, 41));
