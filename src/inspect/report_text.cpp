@@ -5,6 +5,7 @@
 #include <kiln/fusion_report.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 
@@ -110,12 +111,12 @@ const FusionReport::Node& FusionReport::node(std::uint32_t id) const {
 
 std::string to_text(const FusionReport& r) {
   char percent[32];
-  std::snprintf(percent, sizeof percent, "%.0f", r.reduction_percent());
-  std::string out =
-      cat("[kiln] plan ", r.plan, " on ", r.device, ": ", r.before.kernels,
-          r.before.kernels == 1 ? " operation in " : " operations in ", r.after.kernels,
-          r.after.kernels == 1 ? " kernel" : " kernels", " and ", r.after.library_calls,
-          r.after.library_calls == 1 ? " library call (" : " library calls (", percent, " % fewer)\n");
+  const double less = r.reduction_percent();  // below 0 where operands are copied for a library
+  std::snprintf(percent, sizeof percent, "%.0f %% %s", std::abs(less), less < 0 ? "more" : "fewer");
+  std::string out = cat("[kiln] plan ", r.plan, " on ", r.device, ": ", r.before.kernels,
+                        r.before.kernels == 1 ? " operation in " : " operations in ", r.after.kernels,
+                        r.after.kernels == 1 ? " kernel" : " kernels", " and ", r.after.library_calls,
+                        r.after.library_calls == 1 ? " library call (" : " library calls (", percent, ")\n");
   if (!r.trigger.call.empty())
     out += cat("  forced by: ", r.trigger.call, " at ", line_text(r.trigger.file, r.trigger.line),
                r.runs > 1 ? cat("; the plan has run ", r.runs, " times") : std::string(), "\n");

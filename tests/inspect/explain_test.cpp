@@ -344,6 +344,23 @@ TEST_F(Explain, LoopsHaveIterationsAndTimes) {
   EXPECT_EQ(fusion_report_from_json(to_json(r)), r);
 }
 
+/// A library's product of odd extents has a copy of an operand in front, a kernel that was no operation.
+TEST_F(Explain, CopiesForAProductAreKernelsMore) {
+  Config c = config();
+  c.device = "null";
+  const ScopedConfig scope(c);
+  const auto zero = [](const Shape& shape) { return zeros(shape, DType::BFloat16).eval(); };
+  const Tensor x = zero({4096, 1024}), odd = zero({1024, 1001}), whole = zero({1024, 1000});
+  const FusionReport copied = report_of([&] { return matmul(x, odd); }),
+                     plain = report_of([&] { return matmul(x, whole); });
+  expect_counts(copied, 1, 1, 1);
+  expect_counts(plain, 1, 0, 1);
+  EXPECT_EQ(copied.by_op.contains("pad"), false) << to_text(copied);
+  EXPECT_NE(to_text(copied).find("1 library call (100 % more)"), std::string::npos) << to_text(copied);
+  EXPECT_NE(to_text(copied).find("copy: arrange"), std::string::npos) << to_text(copied);
+  EXPECT_NE(to_text(plain).find("1 library call (0 % fewer)"), std::string::npos) << to_text(plain);
+}
+
 /// Two kernels of one region are not made anew for each other.
 TEST_F(Explain, KernelsOfOnePlanAreNoNeighbours) {
   const FusionReport r = report_of([&] { return matmul(nn::softmax(matmul(x_, x_.T())), x_); });
