@@ -349,29 +349,36 @@ struct Writer {
     cuda::launch(kernel, shape, stream, params);
   }
 
-  void combine() const {
-    if (!widens(call.dtype, call.how)) return combine_into(out);
+  /// x is read from its own memory where the result is made by ranges.
+  void combine(const void* x) const {
+    if (!widens(call.dtype, call.how)) return combine_into(out, x);
     const Grid all = places.grid(call, Over::All);
     void* wide = memory;
     const std::int64_t count = places.places;
     const bool each = count <= all.count;
     each ? launch(kWidenAll, count, {&wide, &out, &count})
          : launch(kWiden, all.count, {&wide, &out, &indices, &all});
-    combine_into(wide);
+    combine_into(wide, wide);
     each ? launch(kNarrowAll, count, {&out, &wide, &count})
          : launch(kNarrow, all.count, {&out, &wide, &indices, &all});
   }
 
-  void combine_into(void* kept) const {
+  void combine_into(void* kept, const void* x) const {
     Grid all = places.grid(call, Over::All);
     if (meets_privately(call)) return combine_privately(kept, all);
-    const std::int64_t ranges = ranges_of(call, device(device_of(stream)).l2_bytes);
+    const bool vectors = adds_words(call) && by_vectors(all, kept);
+    const std::int64_t ranges = ranges_of(call, device(device_of(stream)).l2_bytes),
+                       row = places.places / all.extent * size_of(call.dtype);
     for (std::int64_t r = 0; ranges > 1 && r < ranges; ++r) {
       const std::int64_t low = all.extent * r / ranges, high = all.extent * (r + 1) / ranges;
-      launch(kCombineRange, ceil_div(all.count, kMetAtOnce), {&kept, &values, &indices, &all, &low, &high});
+      if (x != kept)  // the second cache still has it when values meet it
+        copy_on_device(static_cast<std::byte*>(kept) + low * row,
+                       static_cast<const std::byte*>(x) + low * row,
+                       static_cast<std::uint64_t>((high - low) * row), stream);
+      launch(vectors ? kCombineVectorsRange : kCombineRange, ceil_div(all.count, kMetAtOnce),
+             {&kept, &values, &indices, &all, &low, &high});
     }
     if (ranges > 1) return;
-    const bool vectors = adds_words(call) && by_vectors(all, kept);
     const std::int64_t width = row_width(call), rows = call.x.dims[0], count = call.values.dims[0] * width;
     if (!vectors && width > 1 && call.values.strides[0] == width && count < std::int64_t{1} << 31) {
       const auto whole = static_cast<std::int32_t>(width), all_of = static_cast<std::int32_t>(count);
@@ -497,7 +504,8 @@ void scatter(const Scatter& call, Stream stream, std::byte* memory) {
   // What takes rows reads x itself.
   const bool reads_x =
       count_of(call.values) > 0 && is_row_major(call.x) &&
-      (way == Way::Listed || way == Way::Bucketed || (way == Way::Summed && sums_beside(call)));
+      (way == Way::Listed || way == Way::Bucketed || (way == Way::Summed && sums_beside(call)) ||
+       (way == Way::Apart && meets_in_ranges(call, l2_bytes)));
   if (!reads_x) copy_x(call, stream);
   if (count_of(call.values) == 0) return;
   constexpr const char* kNames[] = {"_",      "_ordered_", "_count_",   "_sums_",
@@ -518,7 +526,7 @@ void scatter(const Scatter& call, Stream stream, std::byte* memory) {
     case Way::Listed: return writer.combine_rows(x);
     case Way::Bucketed: return writer.add_buckets(x);
     case Way::Privately:
-    case Way::Apart: return writer.combine();
+    case Way::Apart: return writer.combine(x);
   }
 }
 

@@ -12,9 +12,9 @@ using library::Scatter;
 namespace {
 
 constexpr const char* kSetSymbols[] = {"clear_claims", "claim", "set"};
-constexpr const char* kAtomicSymbols[] = {"combine",    "combine_range",  "combine_whole_rows",
-                                          "widen",      "narrow",         "widen_all",
-                                          "narrow_all", "combine_vectors"};
+constexpr const char* kAtomicSymbols[] = {"combine",    "combine_range",   "combine_whole_rows",
+                                          "widen",      "narrow",          "widen_all",
+                                          "narrow_all", "combine_vectors", "combine_vectors_range"};
 constexpr const char* kSumSymbols[] = {"add_whole_rows",
                                        "add_rows_by_fours",
                                        "add_rows_by_pairs",
@@ -319,12 +319,21 @@ std::int64_t ranges_of(const Scatter& call, std::uint64_t l2_bytes) {
   return std::min(ceil_div(bytes, l2 * 3 / 4), call.x.dims[call.axis]);
 }
 
+bool meets_in_ranges(const Scatter& call, std::uint64_t l2_bytes) {
+  constexpr std::int64_t kLanes = 4;
+  const std::int64_t width = row_width(call);
+  return call.how == Combine::Add && call.dtype == DType::Float32 && !in_order(call) && width > 0 &&
+         width % kLanes == 0 && 4 * width < kWideRow && call.values.strides[0] % kLanes == 0 &&
+         2 * call.values.dims[0] >= call.x.dims[0] && ranges_of(call, l2_bytes) > 1;
+}
+
 Way way_of(const Scatter& call, std::uint64_t l2_bytes) {
   if (call.how == Combine::Set) return Way::Set;
   if (in_order(call)) return Way::Ordered;
   if (call.choices.has(FusionVariant::OneTable)) return Way::Apart;
   bool other = call.choices.has(FusionVariant::OtherWay);  // than the first that could be taken
   const auto takes = [&](bool could) { return could && !std::exchange(other, false); };
+  if (takes(meets_in_ranges(call, l2_bytes))) return Way::Apart;
   l2_bytes = believed_l2(call, l2_bytes);
   if (takes(counts(call))) return Way::Counted;
   if (takes(takes_buckets(call, l2_bytes))) return Way::Bucketed;
@@ -380,7 +389,7 @@ std::span<const char* const> symbols_of(const Scatter& call, Way way) {
     case Way::Privately: return std::span(kPrivateSymbols).first(widened ? 7 : 1);
     case Way::Apart: break;
   }
-  return std::span(kAtomicSymbols).first(adds_words(call) ? 8 : widened ? 7 : 3);
+  return std::span(kAtomicSymbols).first(adds_words(call) ? 9 : widened ? 7 : 3);
 }
 
 bool sums_beside(const Scatter& call) {

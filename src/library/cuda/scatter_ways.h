@@ -33,7 +33,8 @@ enum AtomicKernel {
   kNarrow,
   kWidenAll,
   kNarrowAll,
-  kCombineVectors
+  kCombineVectors,
+  kCombineVectorsRange
 };
 enum SumKernel {
   kAddWholeRows,
@@ -78,6 +79,9 @@ bool widens(DType dtype, Combine how);
 bool adds_words(const library::Scatter& call);
 /// Whether many values meet in places so few that a block has accumulators for those of a group.
 bool meets_privately(const library::Scatter& call);
+/// Whether rows of vectors of floats meet in the result, in one range of it after the other, each of which
+/// the second cache has.
+bool meets_in_ranges(const library::Scatter& call, std::uint64_t l2_bytes);
 /// Pre: Way::Summed. Whether sums lie beside the result: halves as floats, and rows with room for whole
 /// vectors.
 bool sums_beside(const library::Scatter& call);

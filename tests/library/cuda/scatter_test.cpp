@@ -302,6 +302,16 @@ TEST_F(DeviceScatter, AgreesWithTheCpuOnOutputsThatLeaveTheSecondCache) {
     expect_same(dtype, DType::Int32, how, false, {1100001}, 0, 300000, {1}, {1}, {1});
 }
 
+/// Likewise, rows of vectors: x is copied range by range, or lies there already.
+TEST_F(DeviceScatter, AgreesWithTheCpuOnRowsThatMeetInRanges) {
+  for (const auto& [width, stride, in_place] :
+       {std::tuple{8, 8, false}, {8, 8, true}, {12, 12, false}, {4, 8, false}}) {
+    const std::int64_t rows = 2200003 / width;
+    expect_same(DType::Float32, DType::Int32, Combine::Add, false, {rows, width}, 0, rows / 2 + 7, {width, 1},
+                {stride, 1}, {1, 0}, in_place);
+  }
+}
+
 /// Sums of all rows are in each block's shared memory: of vectors of four, two and one.
 TEST_F(DeviceScatter, AgreesWithTheCpuOnManyValuesOfFewRows) {
   for (const auto& [dtype, width, stride] : {std::tuple{DType::Float32, 1, 1},
@@ -372,6 +382,15 @@ TEST(ScatterWays, ManyRowsOfThreeMeetInTheResult) {
   EXPECT_EQ(way(4194304, 2), Way::Summed);
   EXPECT_EQ(way(1677721, 5), Way::Apart);
   EXPECT_EQ(way(1198372, 7), Way::Summed);
+}
+
+/// Short rows of vectors, whose results leave the second cache.
+TEST(ScatterWays, RowsOfVectorsMeetInRanges) {
+  EXPECT_EQ(way(4194304, 8), Way::Apart);
+  EXPECT_EQ(way(2796202, 12), Way::Apart);
+  EXPECT_EQ(way(2396745, 14), Way::Listed) << "no vectors";
+  EXPECT_EQ(way(1048576, 32), Way::Listed) << "whole lines";
+  EXPECT_EQ(way(1048576, 8), Way::Summed);
 }
 
 /// Rows that are no vectors, or of parts of a line, are listed only where their sums would leave the second
