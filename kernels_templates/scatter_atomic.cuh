@@ -112,14 +112,15 @@ extern "C" __global__ void __launch_bounds__(256)
   }
 }
 
-/// As combine(), for indices in a range of positions: the elements that they can reach stay in the second
-/// cache.
-extern "C" __global__ void __launch_bounds__(256)
-    combine_range(Kept* out, const Element* values, const Index* indices, Grid g, int64 low, int64 high) {
+/// meet_at(place, value) of the values whose indices are in a range of positions, so that the elements which
+/// they can reach stay in the second cache; load_at(i) is the value at i.
+template <class Load, class Meet>
+__device__ __forceinline__ void each_in_range(const Index* indices, const Grid& g, int64 low, int64 high,
+                                              const Load& load_at, const Meet& meet_at) {
   const int64 block = kMetAtOnce * int64(blockDim.x);
   for (int64 first = blockIdx.x * block + threadIdx.x; first < g.count; first += gridDim.x * block) {
     Index index[kMetAtOnce];
-    Element value[kMetAtOnce];
+    decltype(load_at(int64())) value[kMetAtOnce];
     int64 place[kMetAtOnce], at[kMetAtOnce];
     bool meets[kMetAtOnce];
 #pragma unroll
@@ -136,14 +137,22 @@ extern "C" __global__ void __launch_bounds__(256)
       meets[j] = first + j * blockDim.x < g.count && resolve(index[j], g.extent, position) &&
                  position >= low && position < high;
       place[j] += position * g.place_step;
-      if (meets[j]) value[j] = read_once(values + at[j]);
+      if (meets[j]) value[j] = load_at(at[j]);
     }
 #pragma unroll
-    for (int j = 0; j < kMetAtOnce; ++j) {
-      if (!meets[j]) continue;
-      Kept kept;
-      assign(kept, value[j]);
-      meet<kHow>(out + place[j], kept);
-    }
+    for (int j = 0; j < kMetAtOnce; ++j)
+      if (meets[j]) meet_at(place[j], value[j]);
   }
+}
+
+/// As combine(), for indices in a range of positions.
+extern "C" __global__ void __launch_bounds__(256)
+    combine_range(Kept* out, const Element* values, const Index* indices, Grid g, int64 low, int64 high) {
+  each_in_range(
+      indices, g, low, high, [&](int64 at) { return read_once(values + at); },
+      [&](int64 place, Element value) {
+        Kept kept;
+        assign(kept, value);
+        meet<kHow>(out + place, kept);
+      });
 }

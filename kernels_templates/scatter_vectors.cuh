@@ -42,39 +42,16 @@ extern "C" __global__ void __launch_bounds__(256)
   }
 }
 
-/// As combine_vectors(), for indices in a range of positions: what they can reach stays in the second cache.
+/// As combine_vectors(), for indices in a range of positions.
 extern "C" __global__ void __launch_bounds__(256)
     combine_vectors_range(Kept* out, const Element* values, const Index* indices, Grid g, int64 low,
                           int64 high) {
-  const int64 block = kMetAtOnce * int64(blockDim.x);
-  for (int64 first = blockIdx.x * block + threadIdx.x; first < g.count; first += gridDim.x * block) {
-    Index index[kMetAtOnce];
-    vec<Element, 4> elements[kMetAtOnce];
-    int64 place[kMetAtOnce], at[kMetAtOnce];
-    bool meets[kMetAtOnce];
+  each_in_range(
+      indices, g, low, high, [&](int64 at) { return load<4>(values + at); },
+      [&](int64 place, const vec<Element, 4>& value) {
+        vec<Kept, 4> x;
 #pragma unroll
-    for (int j = 0; j < kMetAtOnce; ++j) {
-      const int64 i = first + j * blockDim.x;
-      const Spot s = spot_of(g, i < g.count ? i : g.count - 1);
-      index[j] = read_once(indices + s.index);
-      at[j] = s.value;
-      place[j] = s.place;
-    }
-#pragma unroll
-    for (int j = 0; j < kMetAtOnce; ++j) {
-      int64 position = 0;
-      meets[j] = first + j * blockDim.x < g.count && resolve(index[j], g.extent, position) &&
-                 position >= low && position < high;
-      place[j] += position * g.place_step;
-      if (meets[j]) elements[j] = load<4>(values + at[j]);
-    }
-#pragma unroll
-    for (int j = 0; j < kMetAtOnce; ++j) {
-      if (!meets[j]) continue;
-      vec<Kept, 4> x;
-#pragma unroll
-      for (int v = 0; v < 4; ++v) assign(x.at[v], elements[j].at[v]);
-      add_vector(out + place[j], x);
-    }
-  }
+        for (int v = 0; v < 4; ++v) assign(x.at[v], value.at[v]);
+        add_vector(out + place, x);
+      });
 }
