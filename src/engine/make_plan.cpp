@@ -106,6 +106,7 @@ transform::PadCosts pad_costs(const schedule::Target& target) {
               }};
 }
 
+/// What products want whose operands a GPU's tensor cores read.
 void use_tensor_cores(transform::Wishes& w, const schedule::Target& target) {
   if (target.templates >= schedule::Target::Templates::Few)
     w.turns_windows = [&target](ir::Graph& g) { return plan::turn_windows(g, target); };

@@ -30,14 +30,15 @@ TEST_F(GpuProducts, OfHalvesWithAnyExtents) {
   }
 }
 
-/// A result whose rows have zeros behind them in memory is read, changed and copied as any other.
+/// A result whose rows have zeros behind them in memory is read, copied and reshaped as any other.
 TEST_F(GpuProducts, ResultsOfOddColumnsAreTensorsAsOthers) {
   if (!cuda::is_gpu()) GTEST_SKIP() << "the library runs on no fake";
   same([] {
     const Tensor y =
         matmul(numbers({1024, 1024}, DType::BFloat16), numbers({1024, 1025}, DType::BFloat16, 41));
     y.eval();
-    Tensor z = y.astype(DType::Float32).eval();
+    EXPECT_EQ(y.shape(), Shape({1024, 1025}));
+    const Tensor z = y.astype(DType::Float32).eval();
     return concat(
         {max(y, 0).astype(DType::Float32), sum(z, 0), reshape(y, {1025, 1024}).astype(DType::Float32)[3]});
   });
